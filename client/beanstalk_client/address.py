@@ -130,17 +130,19 @@ def _read_target(
     if server_name is not None:
         text_of(server_name, "server_name")
     if token and not isinstance(token, str):
-        raise TypeError("a token is a text")  # and does not belong in a message
+        raise TypeError("bad token: must be a string")  # and does not belong in a message
     if len(schemes) > 1 and tls is False:
-        raise ValueError(f"all addresses must be of {TLS} or none, for the nodes of one cluster")
+        raise ValueError(f"addresses with and without {TLS}: all nodes of a cluster must use TLS, or none")
     if token and not is_token(token):
-        raise ValueError("a token is one word of printable ASCII characters")  # and does not belong in a message
+        raise ValueError(
+            "bad token: must be one word of printable ASCII characters"
+        )  # and does not belong in a message
     context = default_context() if tls is True or (tls is False and True in schemes) else tls or None
     if token and context is None and not insecure_token:
         for address in found:
             if not address.is_local:
                 raise ValueError(
-                    f"{address}: a token is sent over TLS only, or to this machine: tls=True, or insecure_token=True"
+                    f"{address}: refused to send the token without TLS: use tls=True or insecure_token=True"
                 )
     return Target(tuple(found), context, server_name, token)
 
@@ -166,7 +168,7 @@ def read_addresses(addresses: Addresses) -> tuple[list[Address], set[bool], str]
             schemes.add(False)
         found += nodes
     if not found:
-        raise ValueError("no address is given")
+        raise ValueError("no address given")
     return found, schemes, token
 
 
@@ -194,7 +196,7 @@ def _read(one: OneAddress) -> Address:
     if isinstance(one, Address):
         return one
     if not _is_pair(one):
-        raise ValueError("bad address: must be a text, or a tuple of a host and a port")
+        raise ValueError("bad address: must be a string, or a tuple of a host and a port")
     host, port = one
     if not _is_host(host) or not 0 < port < 65536:
         raise ValueError(f"bad address ({_shown(host)!r}, {port}): must be a host and a port")

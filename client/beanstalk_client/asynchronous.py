@@ -308,9 +308,9 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
                     with contextlib.suppress(Error):
                         await connection.call(probe)
             if connection.is_lost:
-                raise ConnectionLostError("the server has closed the connection")
+                raise ConnectionLostError("the server closed the connection")
         except BaseException:
-            connection.lose("the connection could not be made")
+            connection.lose("cannot connect")
             raise
         return connection
 
@@ -333,7 +333,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
             connection = self._connection
             if connection is None:
                 if reconnects == MOST_RECONNECTS:
-                    raise ConnectionLostError(f"{self._names()}: the connection is lost as soon as it is made")
+                    raise ConnectionLostError(f"{self._names()}: the server closes each new connection")
                 reconnects += 1
                 within = self._reconnect_timeout
                 if until is not None:
@@ -341,13 +341,13 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
                 await self._wait_for_connection(within)
             elif connection.is_forsaken and not connection.may_adopt(command) and not self._session.reserved:
                 self._forsakes = True
-                connection.lose("the connection waited for a job that no caller waits for")
+                connection.lose("closed after a cancelled reserve")
             elif connection.is_full:
                 await connection.room.wait()
             else:
                 break
         if self._session.origin is not origin and command.is_bound:
-            raise ReservationLostError("the job was reserved on a connection that is lost")
+            raise ReservationLostError("the connection that reserved the job was lost")
         return connection
 
     def _look_at_loop(self) -> None:
@@ -360,7 +360,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         if connection is None or connection.loop is asyncio.get_running_loop():
             return
         if not connection.loop.is_closed():
-            raise RuntimeError("the client is connected in another event loop: let each have its own")
+            raise RuntimeError("the client is connected in another event loop: use one client for each event loop")
         connection.leave_closed_loop()
         self._note_loss(connection)
 
@@ -392,7 +392,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
             connection.forsake(command, waiter)
             raise
         if command.is_bound:
-            raise ReservationLostError("the job was reserved on a connection that is lost")
+            raise ReservationLostError("the connection that reserved the job was lost")
         return await self._do(command, until, attempts=1)
 
     async def _begin(self) -> float | None:
@@ -472,7 +472,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         """
         if connection.is_forsaken and self._session.reserved <= {job.id for job in jobs}:
             self._forsakes = True
-            connection.lose("the connection waited for a job that no caller waits for")
+            connection.lose("closed after a cancelled reserve")
             return
         given = [connection.call(make.give_back(job.id)) for job in jobs]
         replies = await asyncio.gather(*given, return_exceptions=True)

@@ -227,10 +227,10 @@ class AsyncConnection(asyncio.Protocol):
                 self._heard = self._begun = self.loop.time()
 
     def eof_received(self) -> None:
-        self.lose(f"the server has closed the connection{self._hint()}")
+        self.lose(f"the server closed the connection{self._hint()}")
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.lose(f"the connection is lost{f' ({error})' if error else ''}{self._hint()}")
+        self.lose(f"connection lost{f' ({error})' if error else ''}{self._hint()}")
         _connections.discard(self)
         if not self._closed.done():
             self._closed.set_result(None)
@@ -323,7 +323,7 @@ class AsyncConnection(asyncio.Protocol):
                 waiter.set_result(result)
 
     def _unsent(self) -> ConnectionLostError:
-        return ConnectionLostError(f"{self._name}: the connection is lost, and the command was not sent")
+        return ConnectionLostError(f"{self._name}: connection lost; the command was not sent")
 
     def shut(self) -> None:
         """Close a connection of whose socket a child may have a copy."""

@@ -270,7 +270,7 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         if name := self._session.needs(command):
             self._ask(name, began)
         if command.origin is not None and self._connection is not connection:
-            raise ConnectionLostError(f"{self._names()}: the connection is lost, and the command was not sent")
+            raise ConnectionLostError(f"{self._names()}: connection lost; the command was not sent")
         return self._session.fit(command)
 
     # The connection

@@ -243,7 +243,7 @@ class Command(Generic[T]):
         """
         origins = {job.origin for job in jobs if isinstance(job, Job) and job.origin is not None}
         if len(origins if self.is_bound else {origin.server or origin for origin in origins}) > 1:
-            raise ReservationLostError("the jobs have come from different connections: send a batch for each")
+            raise ReservationLostError("the jobs were reserved on different connections: send a batch for each")
         self.origin = origins.pop() if origins else None
         return self
 
@@ -337,7 +337,7 @@ class Reply(Generic[T]):
         self._is_cancelled = False
 
     def __repr__(self) -> str:
-        what = "is not there" if not self.is_there else repr(self._result if self._error is None else self._error)
+        what = "no reply yet" if not self.is_there else repr(self._result if self._error is None else self._error)
         return f"<reply to {self.command.name}: {what}>"
 
     def result(self) -> T:
@@ -350,7 +350,7 @@ class Reply(Generic[T]):
         if self._error is not None:
             raise self._error
         if not self.is_there:
-            raise RuntimeError("the reply is not there: a pipeline sends its commands at the end of its block")
+            raise RuntimeError("no reply yet: a pipeline sends its commands at the end of its block")
         return self._result
 
     def exception(self) -> Exception | None:
@@ -395,7 +395,7 @@ def text_of(value: Any, name: str) -> str:
         TypeError: it is none.
     """
     if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r}: must be a text")
+        raise TypeError(f"{name} is {value!r}: must be a string")
     return value
 
 
@@ -465,7 +465,7 @@ def seconds_of(duration: Duration, name: str = "duration") -> Seconds:
         return duration.total_seconds()
     if hasattr(duration, "__float__"):
         return cast(float, duration)
-    right = 'must be seconds, a timedelta, or as "90s", "15m", "24h", "30d"'
+    right = 'must be seconds, a timedelta, or have a unit: "90s", "15m", "24h", "30d"'
     if not isinstance(duration, str):
         raise TypeError(f"{name} is {duration!r}: {right}")
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])", duration)
@@ -542,7 +542,9 @@ def _state(state: str, states: Collection[str] = STATES) -> bytes:
 def auth(token: str) -> Command[None]:
     """Never to be shown: it holds the token."""
     if not is_token(token):
-        raise ValueError("a token is one word of printable ASCII characters")  # and does not belong in a message
+        raise ValueError(
+            "bad token: must be one word of printable ASCII characters"
+        )  # and does not belong in a message
     return Command(b"auth %b\r\n" % token.encode("ascii"), AUTHENTICATED, True)
 
 
@@ -560,7 +562,7 @@ def probe(asked: str) -> Command[Any]:
     if asked == IDENTITY:
         return make.stats()
     if asked not in EXTENSIONS and asked != FRACTIONS:
-        raise ValueError(f"{asked!r} is no command that some servers list and others do not")
+        raise ValueError(f"{asked!r} is not a command that only some servers support")
     return make.list_extensions()
 
 
@@ -767,18 +769,18 @@ class Commands(Generic[TBody]):
         delay, hold = seconds_of(delay, "delay"), seconds_of(0 if hold is None else hold, "hold")
         wait = seconds_of(0 if within is None else within, "within")
         if (replace or hold) and not key:
-            raise ValueError("replace and hold are about a key: it must be given")
+            raise ValueError("replace and hold require a key")
         if (again or wait) and not replace:
-            raise ValueError("again and within go together with replace")
+            raise ValueError("again and within require replace")
         if at is not None and delay:
-            raise ValueError("at and delay: only one of them may be given")
+            raise ValueError("at and delay cannot be combined")
         if after and (at is not None or wait or after == group):
-            raise ValueError("after goes neither with at or within nor with the group of the same name")
+            raise ValueError("after cannot be combined with at, within or the same group")
         token_ttl = seconds_of(0 if once_ttl is None else once_ttl, "once_ttl")
         if token_ttl and not once:
-            raise ValueError("once_ttl is about a token: it must be given")
+            raise ValueError("once_ttl requires once")
         if limit_count != 1 and not limit:
-            raise ValueError("limit_count is about a limit: it must be given")
+            raise ValueError("limit_count requires limit")
         attributes = [b" key=%b" % _name(key, "key")] if key else []
         if replace:
             attributes.append(b" replace=1")
@@ -1444,7 +1446,7 @@ class Commands(Generic[TBody]):
     ) -> Command[tuple[str, list[Statistics]]]:
         """A page of jobs, from `following` on; with it, where the next one begins ("" if there is none)."""
         if not following.isascii() or not following.replace("-", "").isdigit():
-            raise ValueError(f"bad position {following!r}: must be 0, or what the page before has said")
+            raise ValueError(f"bad position {following!r}: must be 0, or the one that the previous page returned")
         words = (_name(tube), _state(state), following.encode("ascii"), count)
         return Command(b"list-jobs %b %b %b %d\r\n" % words, PAGE, True)
 
@@ -1477,7 +1479,7 @@ class Maker(Commands[Any]):
         """The bytes of a body."""
         if isinstance(body, bytes):
             return body
-        raise TypeError(f"a body must be bytes: {type(body)!r}")
+        raise TypeError(f"a body must be bytes, not {type(body).__name__}")
 
 
 make: Final = Maker()

@@ -42,10 +42,10 @@ KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT",
 SILENT: Final = (BlockingIOError, socket.timeout)
 """What a socket raises when nothing has come for this long, or nothing has gone."""
 
-CLOSED: Final = "the server has closed it"
+CLOSED: Final = "the server closed it"
 """Why a connection is lost without an error."""
 
-TLS_HINT: Final = "; one that speaks TLS does so"
+TLS_HINT: Final = "; the server may require TLS"
 """What may explain a plain connection that is lost before the first reply."""
 
 
@@ -327,7 +327,7 @@ class Connection:
         reason = str(error.strerror or error) if error else CLOSED
         if not self.protocol.has_replied and type(self._sock) is socket.socket:
             reason += TLS_HINT
-        return ConnectionLostError(f"{self.name}: the connection is lost: {reason}", reason=reason, maybe_done=True)
+        return ConnectionLostError(f"{self.name}: connection lost: {reason}", reason=reason, maybe_done=True)
 
     def _silence(self, wait: float = 0) -> NoAnswerError:
         return no_answer(self.name, (self._timeout or 0) + wait)
@@ -384,7 +384,7 @@ def _connect_to_any(found: list[Any], timeout: float) -> socket.socket:
             failure = failure or error
         else:
             return sock
-    raise failure or OSError("the name has no address")
+    raise failure or OSError("the host name has no address")
 
 
 def speak_tls(

@@ -95,7 +95,7 @@ LONGEST_PAUSE = 5.0
 
 NEVER = float("inf")
 
-LOST = "it is not ours any more"
+LOST = "its reservation was lost"
 
 LAST_ATTEMPTS = 10.0
 """Seconds for which a stopped consumer goes on trying to report outcomes to the server."""
@@ -266,7 +266,7 @@ class Delivery:
         """
         while True:
             if self._is_replaced:
-                raise TooLateError(f"job {self.job_id}: it was replaced, and runs again; nothing was saved")
+                raise TooLateError(f"job {self.job_id}: replaced, and runs again; nothing was saved")
             if self._touch_at == NEVER:
                 raise ReservationLostError(f"job {self.job_id}: {LOST}; nothing was saved")
             if self._is_held():
@@ -338,7 +338,7 @@ class Consumer:
     ) -> None:
         self._tubes: tuple[str, ...] = sequence_of(tubes, "tubes")
         if not self._tubes:
-            raise ValueError("a consumer needs a tube")
+            raise ValueError("a consumer needs at least one tube")
         for tube in self._tubes:
             make.watch(tube)  # which refuses a bad one
         if mode:
@@ -495,13 +495,13 @@ class Consumer:
                 try:
                     jobs = await self._exchange(link, answers, number, waits)
                 except (ConnectionLostError, OSError) as error:
-                    self._tell_lost(error)
+                    self._tell_lost(link, error)
                     jobs = None
                 except (UnauthorizedError, ForbiddenError) as error:
                     self._fail(error)
                     jobs = None
                 except BeanstalkdError as error:  # INTERNAL_ERROR, OUT_OF_MEMORY: it may pass
-                    tell(log, logging.ERROR, "reserve-refused", f"the server refuses to hand out jobs: {error}")
+                    tell(log, logging.ERROR, "reserve-refused", f"reserve refused: {error}")
                     jobs = None
                 finally:
                     self._asked -= number
@@ -560,7 +560,7 @@ class Consumer:
         if not self._stopping or self._loop.time() < self._stopped_at + self._last_attempts:
             return False
         for delivery, outcome in link.finished:
-            self._settle(delivery, outcome, ConnectionLostError("the server is not reached"))
+            self._settle(delivery, outcome, ConnectionLostError("no connection to the server"))
         link.finished = []
         return not link.in_hand
 
@@ -585,7 +585,7 @@ class Consumer:
                 await link.watch()
             if self._lost:
                 await client.using()  # is answered at once, where what follows may wait for a job
-                self._tell_back()
+                self._tell_back(link)
             refused: dict[Delivery, Error] = {}
             for one, outcome in list(answers):
                 if one._invalid or one._is_held():
@@ -697,7 +697,7 @@ class Consumer:
         except (ConnectionLostError, OSError):
             raise
         except Error as error:  # it is gone; or this user may not, or the server cannot do this
-            return ReservationLostError(f"it cannot be taken back: {reason_of(error)}")
+            return ReservationLostError(f"it cannot be reserved again: {reason_of(error)}")
         return None
 
     async def _find_replaced(self, link: _Link, delivery: Delivery) -> bool:
@@ -718,7 +718,7 @@ class Consumer:
         found = await client.stats_job(delivery.job_id)
         is_untouched = found["reserves"] == delivery._reserves and found["state"] in ("ready", "delayed")
         if not (is_untouched and found["tube"] in link.tubes):
-            raise ReservationLostError("another worker has had the job")
+            raise ReservationLostError("another worker reserved the job")
         if delivery._is_released and is_last_attempt(
             found
         ):  # the loss was a failure, and a release would be another one
@@ -728,11 +728,11 @@ class Consumer:
         if not _are_same(job, delivery._job) or reserves != found["reserves"] + 1:
             with contextlib.suppress(ReservationLostError):
                 await client.release(job, int(found["pri"]))
-            raise ReservationLostError("another worker has had the job")
+            raise ReservationLostError("another worker reserved the job")
         if not delivery._has(job.body):
             delivery._is_replaced = True
             await client.give_back(job)
-            raise ReservationLostError("the job was replaced, and runs again")
+            raise ReservationLostError("the job was replaced and runs again")
         delivery._job, delivery._reserves, delivery._is_lost = job, reserves, False
         self._tell_taken_back(delivery)
 
@@ -911,7 +911,7 @@ class Consumer:
                 if one._touch_at != NEVER and one._link is link:
                     await self._keep(link, one)
         except (Error, OSError) as error:
-            self._tell_lost(error)
+            self._tell_lost(link, error)
             for one in deliveries:
                 if one._touch_at != NEVER:
                     one._touch_at = self._loop.time() + FIRST_PAUSE  # finds out whether it is still ours
@@ -927,7 +927,7 @@ class Consumer:
             if error is not None:
                 delivery._touch_at = NEVER
                 if self._in_hand.get(delivery.job_id) is delivery:
-                    message = f"job {delivery.job_id}: not ours any more ({error}); it runs on, and may run twice"
+                    message = f"job {delivery.job_id}: reservation lost ({error}); it continues, and may run twice"
                     tell(log, logging.WARNING, "reservation-lost", message, job=delivery.job_id, tube=delivery.tube)
                 return
         now = self._loop.time()
@@ -936,7 +936,7 @@ class Consumer:
 
     # The log
 
-    def _tell_lost(self, error: BaseException) -> None:
+    def _tell_lost(self, link: _Link, error: BaseException) -> None:
         if not self._lost:
             self._lost = True
             why = error.reason if isinstance(error, ConnectionLostError) else error  # what is in doubt is said again
@@ -944,30 +944,28 @@ class Consumer:
                 log,
                 logging.WARNING,
                 "server-lost",
-                f"lost connection to the server, retrying: {why}",
+                f"lost connection to {link.client._names()}, retrying: {why}",
                 running=self._running,
             )
 
-    def _tell_back(self) -> None:
+    def _tell_back(self, link: _Link) -> None:
         if self._lost:
             self._lost = False
-            tell(log, logging.INFO, "server-back", "reconnected to the server", running=self._running)
+            tell(log, logging.INFO, "server-back", f"reconnected to {link.client._names()}", running=self._running)
 
     def _tell_taken_back(self, delivery: Delivery) -> None:
-        tell(log, logging.INFO, "job-taken-back", f"job {delivery.job_id} is ours again", job=delivery.job_id)
+        tell(log, logging.INFO, "job-taken-back", f"job {delivery.job_id} reserved again", job=delivery.job_id)
 
     def _tell_untold(self, delivery: Delivery, outcome: Outcome, error: Exception) -> None:
         if isinstance(outcome, Release):
             return  # it is ready again as it is
         why = str(error) if isinstance(error, ReservationLostError) or not isinstance(error, NotFoundError) else LOST
-        message = f"job {delivery.job_id}: {outcome!r} came to nothing: {why}; it may run twice"
+        message = f"job {delivery.job_id}: {outcome!r} failed: {why}; it may run twice"
         tell(log, logging.WARNING, "outcome-lost", message, job=delivery.job_id, tube=delivery.tube)
 
 
 def _uncertain() -> ReservationLostError:
-    return ReservationLostError(
-        "the id of the server is another one, or unknown: it may have given the job's id to another job"
-    )
+    return ReservationLostError("the server was restarted or has no id: the job's id may belong to another job")
 
 
 async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> list[str]:
@@ -986,9 +984,7 @@ async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> l
             try:
                 await client.stats_tube(tube)
             except ForbiddenError:
-                message = (
-                    f"the right to inspect tube {tube} is missing: how often jobs have been tried must be asked for"
-                )
+                message = f"this user lacks the right to inspect tube {tube}, which is needed to count attempts"
                 raise PermissionError(message) from None
             except NotFoundError:
                 missing.append(tube)

@@ -107,7 +107,7 @@ class Consumers:
                     [over, *(run for run in runs if not run.done())], return_when=asyncio.FIRST_COMPLETED
                 )
                 if any(run.done() and run.exception() for run in runs) and self._timer is None:
-                    self._finish("a consumer has failed", self._grace)
+                    self._finish("a consumer failed", self._grace)
         finally:
             for task in [over, *runs]:
                 task.cancel()

@@ -255,7 +255,7 @@ class ClientCore(Commands[TBody]):
 
     def _unreachable(self, within: float, failure: OSError | None) -> UnreachableError:
         why = TimeoutError("no answer") if failure is None else failure
-        error = unreachable(f"{self._names()}: no server can be reached within {within:.3g} s", why)
+        error = unreachable(f"{self._names()}: cannot connect within {within:.3g} s", why)
         error.__cause__ = failure
         return error
 
@@ -274,7 +274,7 @@ class ClientCore(Commands[TBody]):
         if self._is_closed:
             raise ConnectionLostError(CLOSED)
         if self._was_connected and not self._reconnects:
-            raise ConnectionLostError(f"{self._names()}: the connection is lost, and the client does not reconnect")
+            raise ConnectionLostError(f"{self._names()}: connection lost, and the client does not reconnect")
 
     def _may_repeat(self, command: Command[Any], error: Exception, makes_sense: bool) -> bool:
         """Whether a command may be sent again after a loss: not after a silence, when the time of the call is over.

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from beanstalk_client.job import Job
 
 
+LONGEST_ASKED = 80
+"""Characters of a command in the text of an error."""
+
+
 def shown(what: object, longest: int = 160) -> str:
     """A text that came from outside, for a message or a log: on one line, without what steers a terminal.
 
@@ -75,7 +79,7 @@ class UndecodableError(Error, UnicodeDecodeError):
 
 
 class BeanstalkdError(Error):
-    """A reply that is an error. As text, it says what was asked, of which server, and what the reply means.
+    """A reply that is an error. As text, it names the server, the reply and its meaning, and then the command.
 
     Example:
         except BeanstalkdError as error:
@@ -96,7 +100,8 @@ class BeanstalkdError(Error):
     def __str__(self) -> str:
         if self.args and isinstance(self.args[0], str):  # of the client itself
             return self.args[0]
-        return ": ".join(part for part in (self.server, self.asked, self.reply, self._told()) if part)
+        asked = f" ({shown(self.asked, LONGEST_ASKED)})" if self.asked else ""
+        return ": ".join(part for part in (self.server, self.reply, self._told()) if part) + asked
 
     def _told(self) -> str:
         return self.meaning
@@ -111,7 +116,7 @@ class BadFormatError(BeanstalkdError):
     """
 
     reply = "BAD_FORMAT"
-    meaning = "the server cannot read the command"
+    meaning = "the server cannot parse the command"
 
 
 class BuriedError(BeanstalkdError):
@@ -126,7 +131,7 @@ class BuriedError(BeanstalkdError):
     """
 
     reply = "BURIED"
-    meaning = "it is buried, for want of memory, or because a policy says that it has failed too often"
+    meaning = "the job was buried: the server is out of memory, or the job failed too often for its policy"
 
     def __init__(self, id: int | None = None) -> None:
         super().__init__(*() if id is None else (id,))
@@ -181,7 +186,7 @@ class InternalError(BeanstalkdError):
     """
 
     reply = "INTERNAL_ERROR"
-    meaning = "the server reports an error of its own: its log may say which"
+    meaning = "internal error of the server: see its log"
 
 
 class JobTooBigError(BeanstalkdError):
@@ -193,7 +198,7 @@ class JobTooBigError(BeanstalkdError):
     """
 
     reply = "JOB_TOO_BIG"
-    meaning = "the body is larger than the server or the tube takes (max-job-size)"
+    meaning = "the body is larger than max-job-size of the server or the tube"
 
 
 class NotFoundError(BeanstalkdError):
@@ -255,7 +260,7 @@ class UnknownCommandError(BeanstalkdError):
     """
 
     reply = "UNKNOWN_COMMAND"
-    meaning = "the server does not know this: beanstalk-server has commands that beanstalkd has not"
+    meaning = "the server does not support this command; beanstalk-server has more commands than beanstalkd"
 
 
 class UnsupportedError(UnknownCommandError):
@@ -279,7 +284,7 @@ class ExistsError(BeanstalkdError):
     """
 
     reply = "EXISTS"
-    meaning = "has the key, or had it and it is held"
+    meaning = "has the key, or its key is still held"
 
     def __init__(self, id: int) -> None:
         super().__init__(id)
@@ -301,7 +306,7 @@ class TooLateError(BeanstalkdError):
     """
 
     reply = "TOO_LATE"
-    meaning = "the job is not delayed any more, or is reserved, or was replaced, or is done and its key is held"
+    meaning = "the job is no longer delayed, is reserved, was replaced, or is done and its key is held"
 
 
 class UnauthorizedError(BeanstalkdError):
@@ -313,7 +318,7 @@ class UnauthorizedError(BeanstalkdError):
     """
 
     reply = "UNAUTHORIZED"
-    meaning = "the server does not know this token, or asks for one and got none"
+    meaning = "the token is missing or invalid"
 
 
 class ForbiddenError(BeanstalkdError):
@@ -328,7 +333,7 @@ class ForbiddenError(BeanstalkdError):
     """
 
     reply = "FORBIDDEN"
-    meaning = "this user lacks the right: those of users are in the config file of the server"
+    meaning = "this user lacks the right: see the config file of the server"
     used: str = ""
 
     @property
@@ -363,7 +368,7 @@ class OtherShardError(BeanstalkdError):
     """
 
     reply = "OTHER_SHARD"
-    meaning = "the other tube is in another shard of the cluster, to which no job can move"
+    meaning = "the tubes are in different shards of the cluster, between which jobs cannot move"
 
 
 class ReservationLostError(NotFoundError):
@@ -389,8 +394,8 @@ class ConnectionLostError(Error, ConnectionError):
         maybe_done: the command had been sent, at least in part: it may or may not have been done.
     """
 
-    def __init__(self, message: str = "the connection is lost", *, reason: str = "", maybe_done: bool = False) -> None:
-        super().__init__(f"{message}; the command may or may not have been done" if maybe_done else message)
+    def __init__(self, message: str = "connection lost", *, reason: str = "", maybe_done: bool = False) -> None:
+        super().__init__(f"{message}; the command may have been executed" if maybe_done else message)
         self.reason: str = reason or message
         self.maybe_done = maybe_done
 

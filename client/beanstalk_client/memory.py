@@ -191,7 +191,7 @@ class MemoryQueue:
         except RuntimeError:
             pass
         else:
-            raise RuntimeError("queue.run() was called in a coroutine: say `await queue.arun()` there")
+            raise RuntimeError("queue.run() was called in a coroutine: use `await queue.arun()` there")
         return asyncio.run(self.arun(seconds))  # outside of `except`, which tasks would see in their tracebacks
 
     async def arun(self, seconds: Duration = 0.0) -> int:
@@ -202,7 +202,7 @@ class MemoryQueue:
         end = self._after(length)
         self._settle()
         if end == math.inf and self._firings:
-            raise ValueError("seconds is inf: schedules fire again and again; say how long to run")
+            raise ValueError("seconds is inf: must be finite, because schedules fire forever")
         runner = _MemoryRunner(self)
         runs = 0
         while True:

@@ -96,7 +96,7 @@ class Protocol:
         try:
             while position < size:
                 if not pending:
-                    raise ValueError("nothing was asked")
+                    raise ValueError("a reply without a command")
                 end = data.find(CRLF, position)
                 if end - position > MAX_LINE or (end < 0 and size - position > MAX_LINE + 1):
                     raise ValueError("a line without an end")
@@ -145,9 +145,9 @@ class Protocol:
         except ValueError as error:
             self.is_nonsense = True
             if data.startswith(b"HTTP/", position):
-                reason = f"the server speaks HTTP, so this is no port for jobs ({shown(error)})"
+                reason = f"the server speaks HTTP: use its port for jobs ({shown(error)})"
             else:
-                reason = f"the server's reply makes no sense ({shown(error)})"
+                reason = f"invalid reply from the server ({shown(error)})"
             done += self.lose(ConnectionLostError(reason, reason=reason, maybe_done=True))
         self.has_replied = self.has_replied or bool(done)
         return done

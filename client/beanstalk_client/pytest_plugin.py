@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--beanstalk-address",
         metavar="HOST:PORT",
-        help="a server that runs, for the fixture beanstalk_server (default: one is started)",
+        help="address of a running server for the fixture beanstalk_server (default: start one)",
     )
     parser.addini("beanstalk_tasks", "module:name of the Tasks for the fixture beanstalk_tasks", default="")
 
@@ -87,7 +87,7 @@ def _start(stack: contextlib.ExitStack) -> Address:
         stack.callback(_end, process)
         if _answers(process, address):
             return address
-    pytest.fail(f"{' '.join(line)} ends with exit status {process.returncode}", pytrace=False)
+    pytest.fail(f"{' '.join(line)} exited with status {process.returncode}", pytrace=False)
 
 
 def _command() -> list[str]:
@@ -97,7 +97,7 @@ def _command() -> list[str]:
     if beanstalkd is not None:
         return [beanstalkd]
     pytest.fail(
-        "there is no server for the fixture beanstalk_server: install beanstalk-server or beanstalkd, or name one that "
+        "no server for the fixture beanstalk_server: install beanstalk-server or beanstalkd, or give one that "
         "runs with --beanstalk-address",
         pytrace=False,
     )
@@ -205,7 +205,7 @@ def beanstalk_tasks(request: pytest.FixtureRequest) -> Tasks:
     app = request.config.getini("beanstalk_tasks")
     if not app:
         pytest.fail(
-            "which Tasks? Say beanstalk_tasks = module:name in the ini file, or override the fixture beanstalk_tasks",
+            "no Tasks: set beanstalk_tasks = module:name in the ini file, or override the fixture beanstalk_tasks",
             pytrace=False,
         )
     from beanstalk_client.program import UsageError

@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     tasks = find_tasks(options.app)
     keep_log()  # the program may have configured logging
     if not tasks.schedules:
-        raise UsageError(f"{options.app} has no schedule: there is nothing to do")
+        raise UsageError(f"{options.app} has no schedules")
     try:
         scheduler = Scheduler(
             tasks.connect, tasks.schedules, group=options.group, ahead=options.ahead, hold=options.hold
@@ -70,7 +70,7 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
 def _shown(schedule: Schedule) -> str:
     """A line for people: by this machine's clock, as no server is asked."""
     moment = schedule.moments.after(int(time.time()))
-    fires = "never again" if moment is None else f"next {schedule.moments.spelled(moment)}"
+    fires = "no further firing" if moment is None else f"next {schedule.moments.spelled(moment)}"
     return f"{schedule.name}: {fires} ({schedule.moments.text()}, missed {schedule.missed}, tube {schedule.task.tube})"
 
 

@@ -148,7 +148,9 @@ class Session(Maker):
         if isinstance(body, bytes):
             return body
         if not isinstance(body, str):  # what else has bytes may say another length than it has
-            raise TypeError(f"a body must be {'bytes' if self.encoding is None else 'str or bytes'}: {type(body)!r}")
+            raise TypeError(
+                f"a body must be {'bytes' if self.encoding is None else 'str or bytes'}, not {type(body).__name__}"
+            )
         if self.encoding is None:
             raise TypeError("a body must be bytes: the client has no encoding")
         return body.encode(self.encoding)
@@ -169,7 +171,7 @@ class Session(Maker):
         """
         if command.is_bound and not self.is_origin(command.origin):
             raise ReservationLostError(
-                f"{command.line}: the job was reserved on a connection that is lost, or by another client"
+                f"{command.line}: the connection that reserved the job was lost, or belongs to another client"
             )
 
     def fit(self, command: Command[T]) -> Command[T]:
@@ -183,19 +185,19 @@ class Session(Maker):
         server = "" if command.origin is None else command.origin.server
         if not self.is_origin(command.origin) and (not server or server != self.origin.server):
             raise ReservationLostError(
-                f"{command.line}: the job has come from another connection, and its id may be that of another job by "
-                "now: the server may have been restarted; to name the job that has the id now, give the id"
+                f"{command.line}: the job was reserved on another connection, and the server may have been restarted; "
+                "its id may belong to another job now; to use that job, pass the id"
             )
         if not command.needs or self.knows(command.needs):
             return command
         if command.whole is None:
-            raise UnsupportedError(f"the server does not know {command.needs}, which beanstalk-server has")
+            raise UnsupportedError(f"the server does not support {command.needs}; beanstalk-server does")
         return command.whole
 
 
 def _check_encoding(encoding: str) -> None:
     if not isinstance(encoding, str):
-        raise TypeError(f"encoding is {encoding!r}: must be a text, or None; host and port are one address, host:port")
+        raise TypeError(f"encoding is {encoding!r}: must be a string or None; host and port are one address, host:port")
     try:
         "".encode(encoding)
         b"".decode(encoding)

@@ -31,7 +31,7 @@ def read_statistics(data: bytes) -> Statistics:
     for line in _lines(data):
         key, colon, value = line.partition(":")
         if not colon or value[:1] not in ("", " "):
-            raise ValueError(f"no statistics: {line!r}")
+            raise ValueError(f"bad statistics: {line!r}")
         value = value[1:]
         found[key] = int(value) if value.isascii() and value.isdigit() else _unquoted(value)
     return found
@@ -42,7 +42,7 @@ def read_names(data: bytes) -> list[str]:
     names = []
     for line in _lines(data):
         if not line.startswith("- "):
-            raise ValueError(f"no name: {line!r}")
+            raise ValueError(f"bad name: {line!r}")
         names.append(_unquoted(line[2:]))
     return names
 
@@ -58,26 +58,26 @@ def read_page(data: bytes) -> tuple[str, list[Statistics]]:
     """
     following, _, *entries = _lines(data)
     if not (following.startswith('next: "') and following.endswith('"')):
-        raise ValueError(f"no page: {following!r}")
+        raise ValueError(f"bad page: {following!r}")
     return following[len('next: "') : -1], [_entry(line) for line in entries]
 
 
 def _lines(data: bytes) -> list[str]:
     text = data.decode("utf-8")
     if not text.startswith(HEAD):
-        raise ValueError("no YAML of a beanstalk server")
+        raise ValueError("not the YAML of a beanstalk server")
     return text[len(HEAD) :].removesuffix("\n").split("\n") if len(text) > len(HEAD) else []
 
 
 def _entry(line: str) -> Statistics:
     if not (line.startswith("- {") and line.endswith("}")):
-        raise ValueError(f"no entry: {line!r}")
+        raise ValueError(f"bad entry: {line!r}")
     position, end = len("- {"), len(line) - 1
     entry: Statistics = {}
     while position < end:
         found = FIELD.match(line, position, end)
         if found is None:
-            raise ValueError(f"no entry: {line!r}")
+            raise ValueError(f"bad entry: {line!r}")
         key, text, number = found.groups()
         if number is None:
             entry[key] = ESCAPED.sub(r"\1", text)

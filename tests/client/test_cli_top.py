@@ -107,7 +107,7 @@ def test_an_evening_with_top(run, top):
     terminal.type("\x1b")
     terminal.shows("q quit")
     terminal.type("?")
-    terminal.shows("any key goes back")
+    terminal.shows("press any key to go back")
     terminal.type("xq")
     assert terminal.ends() == 0
     assert terminal.is_as_before
@@ -269,7 +269,7 @@ def test_keys_are_answered_while_the_server_is_silent(cleanup, top):
     terminal = top(silent.getsockname())
     terminal.shows("no sample yet")
     terminal.type("?")
-    terminal.shows("any key goes back")
+    terminal.shows("press any key to go back")
     terminal.type("?q")
     assert terminal.ends() == 0
     assert terminal.is_as_before
@@ -289,7 +289,7 @@ def test_a_server_that_talks_nonsense(cleanup, top):
     thread = threading.Thread(target=talk, daemon=True)
     thread.start()
     terminal = top(listener.getsockname())
-    terminal.shows("the server's reply makes no sense")
+    terminal.shows("invalid reply from the server")
     terminal.type("q")
     assert terminal.ends() == 0
     listener.shutdown(socket.SHUT_RDWR)
@@ -342,7 +342,7 @@ def test_what_cannot_be_done_is_told(run):
     done = beanstalk("top", "--server", address)
     assert (done.returncode, done.stderr) == (
         2,
-        "beanstalk top: no terminal to draw on: --once draws one screen, and --json prints samples\n",
+        "beanstalk top: no terminal: use --once for one screen, or --json for samples\n",
     )
     done = beanstalk("top", "--server", address, "--once", "--interval", "0.01")
     assert (done.returncode, "--interval 0.01: must be 0.1" in done.stderr) == (2, True)

@@ -151,7 +151,7 @@ def test_old_figures_have_their_age():
 
 
 def test_an_error_is_shown():
-    assert screen(busy(), status=Status("a", notice="a: the connection is lost"))[4] == "a: the connection is lost"
+    assert screen(busy(), status=Status("a", notice="a: connection lost"))[4] == "a: connection lost"
 
 
 def test_before_the_first_sample():
@@ -180,7 +180,7 @@ def test_the_foot_has_the_keys_a_message_or_the_prefix():
 
 def test_the_help_fits_on_a_screen_of_24_lines():
     lines = screen(busy(), "?", height=24)
-    assert lines[-1] == "any key goes back"
+    assert lines[-1] == "press any key to go back"
     assert any("reverse the order" in line for line in lines)
 
 

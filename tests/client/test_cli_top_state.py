@@ -112,7 +112,7 @@ def test_a_prefix_is_typed():
     press(view, "/", "q")  # typed, not obeyed
     assert view.prefix == "q"
     press(view, "ctrl-u", "-")
-    assert (view.prefix, view.message) == ("", "no tube name begins like this")
+    assert (view.prefix, view.message) == ("", "no tube has this prefix")
     press(view, "ä", "up", "escape")
     assert (view.mode, view.prefix) == (Mode.TUBES, "")
 

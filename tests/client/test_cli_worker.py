@@ -232,7 +232,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(server,
     worker = work(
         server, "--timeout", "0.2", "--backoff", "1h", "--", "sh", "-c", "sleep 1000 & echo $! > $D/child; wait"
     )
-    worker.says("it took longer than 0.2 s")
+    worker.says("timed out after 0.2 s")
     becomes(queue, job, "delayed")
     child = int((worker.directory / "child").read_text())
     eventually(lambda: gone(child), "what the command has started is ended, too")
@@ -243,7 +243,7 @@ def test_what_a_command_has_left_behind_is_killed_before_the_next_attempt(tmp_pa
     child = tmp_path / "child"
     stubborn = f"""sh -c 'trap "" TERM; echo $$ > {child}; exec sleep 1000' & wait"""
     status, why = attempted(["sh", "-c", stubborn], lambda: child.exists() and child.read_text().strip())
-    assert (status, why) == (-signal.SIGTERM, "the worker got a second signal to stop")
+    assert (status, why) == (-signal.SIGTERM, "stopped by a second signal")
     eventually(lambda: gone(int(child.read_text())), "its child has ended, too")
 
 
@@ -305,7 +305,7 @@ def test_a_second_signal_ends_commands_and_releases_their_jobs(server, queue, wo
     worker.says("stopping: running commands")  # two signals at once may be one
     assert worker.ends(signal.SIGTERM) == 0
     assert state(queue, job) == "ready"
-    assert "the worker got a second signal to stop" in worker.said()
+    assert "stopped by a second signal" in worker.said()
 
 
 def test_a_command_that_is_killed_has_failed(server, queue, work):
@@ -347,7 +347,7 @@ def test_a_job_that_another_worker_had_meanwhile_is_left_to_it(server, queue, wo
         assert state(queue, job) == "reserved"
         other.delete(taken)
     assert f"job {job}, try 1: status 0" in worker.said()
-    assert "lost: another worker has had the job" in worker.said()
+    assert "lost: another worker reserved the job" in worker.said()
 
 
 @pytest.mark.parametrize("program", [servers.imported(), servers.BEANSTALKD])
@@ -390,7 +390,7 @@ def test_a_worker_stops_although_there_is_no_server_any_more(work, tube):
     worker.process.send_signal(signal.SIGTERM)
     worker.go()
     assert worker.process.wait(60) == 0
-    assert "there is no connection; it may run twice" in worker.said()
+    assert "connection lost; it may run twice" in worker.said()
 
 
 def test_a_worker_without_a_server_or_a_command_does_not_begin(server, work, tmp_path):
@@ -411,7 +411,7 @@ def test_a_command_that_cannot_be_started_leaves_its_job(server, queue, work, tm
     program.unlink()
     job = queue.put("x")
     becomes(queue, job, "delayed")
-    worker.says("not started after 0.0 s, released for 3600 s: the command does not start: No such file or directory")
+    worker.says("not started after 0.0 s, released for 3600 s: cannot start the command: No such file or directory")
 
 
 def test_the_policy_of_a_tube_decides_where_no_backoff_is_given(run, work, tube):
@@ -434,7 +434,7 @@ def test_a_worker_needs_the_right_to_look(run, work, tube):
         queue.put("x")
         worker = work(server, "--", "true", BEANSTALK_TOKEN=token)
         assert worker.process.wait(60) == 1
-        worker.says("a worker must be allowed to look at its jobs (inspect): refused")
+        worker.says("a worker needs the right to inspect its tube: refused")
         assert queue.reserve(timeout=60).body == "x"
     worker = work(server, "--", "true", BEANSTALK_TOKEN=new_token())
     assert worker.process.wait(60) == 1

@@ -264,7 +264,7 @@ async def test_jobs_are_found_by_body_and_key_and_all_of_them_deleted(queue, vis
     await search.task
     assert (search.state, search.seen, len(search.found)) == ("done", 34, 4)
     await visitor.get(f"/search?id={search.id}")
-    assert "34 of 34 ready jobs looked at, 4 found" in visitor.text
+    assert "34 of 34 ready jobs searched, 4 found" in visitor.text
     await visitor.order("delete", scope="search", search=str(search.id), state="ready")
     assert counts(queue, "mails") == (30, 0, 0)
 
@@ -379,7 +379,7 @@ async def test_a_group_says_what_holds_it_up_and_its_jobs_can_be_deleted(run):
             await visitor.get(f"/job?id={buried.id}")
             assert "/group?name=mails/1" in visitor.page.text.replace("%2F", "/")
             await visitor.get("/group?name=mails/1")
-            assert "Buried jobs keep it open" in visitor.text and f"job {buried.id}" in visitor.text
+            assert "Buried jobs keep the group open" in visitor.text and f"job {buried.id}" in visitor.text
             await visitor.order("cancel-group", sure=False, name="mails/1", back="group?name=mails/1")
             assert "Delete 2 jobs of group mails/1" in visitor.text
             assert queue.stats_job(after)["state"] == "delayed"
@@ -699,7 +699,7 @@ async def test_a_job_says_who_has_reserved_it_and_a_client_what_it_watches(serve
         for text in ("web-3/4711", "mails"):
             page = await visitor.get(f"/clients?q={text}&only=workers")
             assert f"<td>{name}</td>" in page.text and ">mails</a>" in page.text
-        assert "No client fits" in (await visitor.get("/clients?q=none")).text
+        assert "No client matches" in (await visitor.get("/clients?q=none")).text
 
 
 @pytest.mark.parametrize("live", ["", "1"])
@@ -801,7 +801,7 @@ async def test_a_job_of_beanstalkd_has_no_button_to_reschedule_or_reprioritize_i
         assert re.search(STAMP, visitor.text)
         assert 'value="reschedule"' not in page.text and 'value="reprioritize"' not in page.text
     await visitor.order("reprioritize", id=str(job_id), pri="5")
-    assert "This server does not know reprioritize" in visitor.text
+    assert "This server does not support reprioritize" in visitor.text
 
 
 @pytest.mark.parametrize(("typed", "priority"), [("0", 0), (str(2**32 - 1), 2**32 - 1), (str(2**32), None), ("", None)])

@@ -141,7 +141,7 @@ ORDERS = {
         "/tube?name=mails&state=ready",
         "fill Text=for mr|press Search ready jobs|until 2 found|choose all that|press Delete…|sure", "mails 1 2 3",
     ),
-    "pause": ("/tube?name=mails", "fill Seconds of a pause=90|press Pause", "mails paused 90"),
+    "pause": ("/tube?name=mails", "fill Length of the pause in seconds=90|press Pause", "mails paused 90"),
     "pause until resumed": ("/tube?name=mails", "press Pause until resumed", "mails paused 4294967295"),
     "resume": ("/tube?name=paused", "press Resume", "paused paused 0"),
     "clear": ("/tube?name=mails", "press Clear…|sure", "mails 0 0 0"),
@@ -189,7 +189,7 @@ def test_what_takes_long_tells_how_far_it_is_and_is_stopped(browse, shop):
     person.go("/tube?name=many")
     person.fill("Text", "2999 of")
     person.press("Search ready jobs")
-    person.until(r"[1-9]\d* of 3,000 ready jobs looked at")
+    person.until(r"[1-9]\d* of 3,000 ready jobs searched")
     person.press("Stop")
     person.until("0 found: stopped")
     person.go("/tube?name=many")
@@ -240,7 +240,7 @@ def test_keys_lead_everywhere(browse, shop):
     page.wait_for_url("**/job?id=*")
     page.wait_for_load_state()
     press("Shift+Tab" if page.evaluate("document.activeElement.id") else "Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
 
 
 def test_a_page_is_live_and_keeps_marks_focus_and_order(browse, shop):
@@ -355,7 +355,7 @@ def test_tubes_of_odd_names_are_like_others(browse, shop, name):
     person.until("Kick job")
     assert state(shop.queue, job_id) == "ready"
     assert person.page.locator("h1").inner_text().endswith(name)
-    person.fill("Seconds of a pause", "7")
+    person.fill("Length of the pause in seconds", "7")
     person.press("Pause")
     person.until("Pause tube")
     assert shop.queue.stats_tube(name)["pause"] == 7
@@ -394,7 +394,7 @@ def test_a_slow_server_holds_up_no_page_of_what_has_been_sampled(browse, beansta
     for path in ("/cluster", "/log", "/tubes", "/"):
         assert person.go(path).status == 200
     assert time.monotonic() - began < 5
-    person.until("does not answer: it was asked . s ago")
+    person.until("does not answer: no reply for . s")
     beanstalkd.send_signal(signal.SIGCONT)
     person.page.get_by_text("The server does not answer").wait_for(state="detached")
 

@@ -39,7 +39,7 @@ def test_bad_addresses_of_the_page(text):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--listen", "0.0.0.0:0"], "others can reach this address: give --login, or --behind-proxy HEADER"),
+        (["--listen", "0.0.0.0:0"], "not a loopback address: give --login or --behind-proxy HEADER"),
         (["--listen", "queue.example.com:0", "--read-only"], "others can reach this address"),
         (["--listen-key", "x"], "--listen-key goes together with --listen-cert"),
         (["http://x"], "must begin with beanstalk://"),

@@ -345,7 +345,7 @@ async def test_beanstalkd_saves_nothing(tube):
         async with connected(server, tube) as client, consuming(server, tube, handler):
             await client.put(b"x")
             await emptied(client, tube)
-    assert [str(error) for error in handler.saved] == ["the server does not know save, which beanstalk-server has"]
+    assert [str(error) for error in handler.saved] == ["the server does not support save; beanstalk-server does"]
 
 
 @pytest.mark.parametrize("outcome", [DONE, Release(1000), Bury()])

@@ -80,12 +80,12 @@ def test_what_a_translator_leads_to_must_be_allowed_as_well():
     guard = Guard(allowed_networks=networks("64:ff9b::/96", "2002::/16"))
     assert allows(guard, "64:ff9b::808:808") and allows(guard, "2002:808:808::")
     assert not allows(guard, "64:ff9b::7f00:1") and not allows(guard, "2002:a00:1::")
-    with pytest.raises(NotAllowedError, match=r"64:ff9b::a9fe:a9fe, which leads to 169\.254\.169\.254, is forbidden"):
+    with pytest.raises(NotAllowedError, match=r"64:ff9b::a9fe:a9fe \(which contains 169\.254\.169\.254\) is forbidden"):
         guard.check_address("64:ff9b::a9fe:a9fe")
 
 
 def test_what_would_open_an_address_is_said():
-    with pytest.raises(NotAllowedError, match=r"127\.0\.0\.1 is forbidden: --allow-net 127\.0\.0\.1 would open it"):
+    with pytest.raises(NotAllowedError, match=r"127\.0\.0\.1 is forbidden; --allow-net 127\.0\.0\.1 allows it"):
         Guard().check_address("127.0.0.1")
     with pytest.raises(NotAllowedError, match=r"8\.8\.8\.8 is forbidden$"):
         Guard(forbidden_networks=networks("8.8.8.8")).check_address("8.8.8.8")
@@ -105,10 +105,10 @@ def test_what_is_forbidden_by_name_stays_so():
         ("example.com", 443, ""),
         ("a.example.com", 443, ""),
         ("a.b.example.com", 8443, ""),
-        ("evil.example", 443, "the host evil.example is not one of those that are allowed"),
+        ("evil.example", 443, "host evil.example is not allowed"),
         ("badexample.com", 443, "not one of those"),
-        ("internal.example.com", 443, "the host internal.example.com is forbidden"),
-        ("example.com", 22, "the port 22 is not one of those that are allowed"),
+        ("internal.example.com", 443, "host internal.example.com is forbidden"),
+        ("example.com", 22, "port 22 is not allowed"),
     ],
 )
 def test_hosts_and_ports_are_judged_by_patterns(host, port, said):

@@ -177,8 +177,8 @@ def test_what_the_server_gives_up_is_reported_and_released(told):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"hello", "it is not JSON"),
-        (request(headers={"Host": "a"}), "a job may not set the header Host"),
+        (b"hello", "the body is not JSON"),
+        (request(headers={"Host": "a"}), "a job must not set the header Host"),
         (b'{"url": "http://10.0.0.1/"}', "the address 10.0.0.1 is forbidden"),
         (b'{"url": "http://0x7f.1/"}', "dotted decimal"),
     ],
@@ -223,7 +223,7 @@ def test_a_report_that_cannot_be_put_is_told(told):
     world.handle._report = fail
     assert isinstance(world.outcome(Job(request())), Bury)
     assert events(told) == ["delivery-buried", "report-lost"]
-    assert told.records[-1].getMessage().endswith("there is no report of it: lost")
+    assert told.records[-1].getMessage().endswith("report not saved: lost")
 
 
 async def test_what_is_put_off_has_not_been_tried(told):

@@ -93,7 +93,7 @@ WAYS = {
     "/loop": (response(302, Location="/loop"), "more than 3 redirects (try 3 of 3)"),
     "/inside": (
         response(302, Location="http://10.0.0.1/"),
-        "the address 10.0.0.1 is forbidden: --allow-net 10.0.0.1 would open it (try 3 of 3)",
+        "address 10.0.0.1 is forbidden; --allow-net 10.0.0.1 allows it (try 3 of 3)",
     ),
 }
 
@@ -115,8 +115,8 @@ async def test_each_is_delivered_or_buried_with_the_reason_and_none_is_lost(serv
             url = f"http://nowhere-{number}.test/"
             expected[await queue.put(Request(url, id=f"no-{number}").to_body())] = ("", "name is not found")
             url = f"http://127.0.0.1:{servers.unused_port()}/"
-            expected[await queue.put(Request(url, id=f"nobody-{number}").to_body())] = ("", "no connection")
-            expected[await queue.put(b"nonsense %d" % number)] = ("", "it is not JSON")
+            expected[await queue.put(Request(url, id=f"nobody-{number}").to_body())] = ("", "cannot connect")
+            expected[await queue.put(b"nonsense %d" % number)] = ("", "the body is not JSON")
             expected[await queue.put(b'{"url": "http://0x7f.1/"}')] = ("", "dotted decimal")
         buried = [job for job, (_, reason) in expected.items() if reason]
         async with delivering(server, limits=Limits(timeout=20)):

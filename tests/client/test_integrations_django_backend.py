@@ -288,7 +288,7 @@ def errors_of(**parameters):
         ({"timeout": 0}, "OPTIONS['timeout'] is 0"),
         ({"result_ttl": 0}, "OPTIONS['result_ttl'] is 0"),
         ({"result_ttl": True}, "OPTIONS['result_ttl'] is True"),
-        ({"prefix": "a b"}, "queue 'default' has no valid tube"),
+        ({"prefix": "a b"}, "queue 'default' has no valid name of a tube"),
     ],
 )
 def test_check_says_what_is_wrong_with_the_settings_and_what_would_be_right(options, what):
@@ -313,7 +313,7 @@ def test_check_finds_nothing_in_good_settings():
 
 def test_results_need_the_names_of_all_queues():
     (found,) = errors_of(OPTIONS={"result_ttl": "1h"}, QUEUES=[])
-    assert "OPTIONS['result_ttl'] without QUEUES" in found
+    assert "OPTIONS['result_ttl'] requires QUEUES" in found
 
 
 def test_check_tells_of_the_command_that_is_missing():

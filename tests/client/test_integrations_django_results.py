@@ -318,7 +318,7 @@ def test_a_task_whose_result_does_not_reach_the_server_is_given_back(project, mo
     async def lose_once(self, *arguments):
         calls.append(arguments)
         if len(calls) == (1 if lost == "load" else 2):  # of the second, the first is that it runs
-            raise ConnectionLostError("the connection is lost")
+            raise ConnectionLostError("connection lost")
         return await original(self, *arguments)
 
     monkeypatch.setattr(ResultStore, lost, lose_once)

@@ -157,7 +157,7 @@ def test_the_option_is_checked(backend, options, told):
 def test_the_option_needs_its_app(backend):
     with override_settings(INSTALLED_APPS=["django_shop", "beanstalk_client.integrations.django"]):
         found = [each.msg for each in backend.check()]
-    assert [each for each in found if "OPTIONS['outbox'] without its app" in each]
+    assert [each for each in found if "OPTIONS['outbox'] requires its app" in each]
 
 
 def command(*arguments):

@@ -108,7 +108,7 @@ CONVERSATIONS["stats"] = (*CONVERSATIONS["stats"][:2], {"id": 12, "os": "a: b", 
 
 ERRORS = {
     **{word + b"\r\n": (error, f"{word.decode()}: {error.meaning}") for word, error in errors.REPLIES.items()},
-    b"EXISTS 17\r\n": (errors.ExistsError, "EXISTS: job 17 has the key, or had it and it is held"),
+    b"EXISTS 17\r\n": (errors.ExistsError, "EXISTS: job 17 has the key, or its key is still held"),
     b"TOO_LATE 17\r\n": (errors.TooLateError, str(errors.TooLateError())),
     b"BURIED\r\n": (errors.BuriedError, str(errors.BuriedError())),
     b"BURIED 17\r\n": (errors.BuriedError, f"BURIED: job 17: {errors.BuriedError.meaning}"),
@@ -448,8 +448,8 @@ def test_every_duration_may_be_a_text_or_a_timedelta(make):
         (lambda: make.delete(7.5), "id is 7.5: must be a whole number"),
         (lambda: make.touch(None), "id is None: must be a whole number"),
         (lambda: make.kick("all"), "limit is 'all': must be a whole number"),
-        (lambda: make.use(None), "tube is None: must be a text"),
-        (lambda: make.cancel_keyed(17), "key is 17: must be a text"),
+        (lambda: make.use(None), "tube is None: must be a string"),
+        (lambda: make.cancel_keyed(17), "key is 17: must be a string"),
         (lambda: make.put_with(b"x", at="2027-01-04"), "at is '2027-01-04': must be a datetime, or Unix time"),
     ],
 )
@@ -501,7 +501,7 @@ def test_what_a_server_says_steers_no_terminal_and_forges_no_line(reply):
         protocol = Protocol()
         protocol.send(command)
         ((_, lost),) = protocol.receive(reply + b"\r\n")
-        assert str(lost).startswith("the server's reply makes no sense (") and str(lost).isprintable()
+        assert str(lost).startswith("invalid reply from the server (") and str(lost).isprintable()
         assert len(lost.reason) < 300
     protocol = Protocol()
     protocol.send(make.stats())

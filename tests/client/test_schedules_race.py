@@ -181,7 +181,7 @@ def test_beanstalkd_cannot_do_this_and_one_line_says_so(beanstalkd, app):
 def test_a_program_without_schedules_is_told_so(app):
     app.write("x", "from beanstalk_client.tasks import Tasks\ntasks = Tasks()\n")
     status, _, err = app.run("scheduler")
-    assert (status, err) == (2, "beanstalk_client.scheduler: app:tasks has no schedule: there is nothing to do\n")
+    assert (status, err) == (2, "beanstalk_client.scheduler: app:tasks has no schedules\n")
 
 
 def test_what_a_user_may_not_do_is_named(run, caplog):
@@ -199,7 +199,7 @@ def test_what_a_user_may_not_do_is_named(run, caplog):
     def allowed(moment): ...
 
     Scheduler(tasks.connect, tasks.schedules).run_once()
-    assert "schedule refused is not planned at present: ForbiddenError" in caplog.text
+    assert "schedule refused not planned, retrying: ForbiddenError" in caplog.text
     assert "schedule allowed" not in caplog.text
     with pytest.raises(ForbiddenError):
         Scheduler(tasks.connect, tasks.schedules, group="other").run_once()
@@ -245,7 +245,7 @@ def test_a_scheduler_waits_for_a_server_that_is_not_there(run, monkeypatch, capl
 
     one = Scheduler(tasks.connect, tasks.schedules)
     with one.in_thread():
-        eventually(lambda: "no schedule of group schedules is planned at present" in caplog.text, "it says so")
+        eventually(lambda: "planning of group schedules failed, retrying" in caplog.text, "it says so")
         server = run(port=port)
         eventually(lambda: one._is_whole, "it has planned")
     with Client(address_of(server)) as queue:

@@ -198,7 +198,7 @@ def test_a_demand_that_no_server_takes_is_refused_at_once(demand):
         ({"args": 5}, "args is 5: must be a list or a tuple"),
         ({"args": "abc"}, "args is 'abc': must be a list or a tuple"),
         ({"kwargs": 5}, "kwargs is 5: must be a dict"),
-        ({"delay": 5}, "a schedule has no option delay; it may demand ttl, tries, limit, limit_count"),
+        ({"delay": 5}, "unknown option delay of a schedule: must be one of ttl, tries, limit, limit_count"),
         ({"limit_count": 2}, "limit_count is about a limit"),
     ],
 )
@@ -210,11 +210,11 @@ def test_an_argument_of_a_schedule_that_cannot_be_is_refused_at_once(options, er
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: Schedule(5, Every(60), Tasks().task(print)), "name of a schedule is 5: must be a text"),
-        (lambda: Cron(5), "expression is 5: must be a text"),
-        (lambda: Cron("* * * * *", 5), "tz is 5: must be a text"),
+        (lambda: Schedule(5, Every(60), Tasks().task(print)), "name of a schedule is 5: must be a string"),
+        (lambda: Cron(5), "expression is 5: must be a string"),
+        (lambda: Cron("* * * * *", 5), "tz is 5: must be a string"),
         (lambda: Every(float("inf")), "an interval has whole seconds, from 1"),
-        (lambda: scheduler(group=5), "group is 5: must be a text"),
+        (lambda: scheduler(group=5), "group is 5: must be a string"),
         (lambda: scheduler(ahead=1e12), "below 1e"),
         (lambda: scheduler(hold=1e12), "below 1e"),
         (lambda: Scheduler(5, []), "connect is 5: must be a function"),
@@ -343,7 +343,7 @@ def test_what_is_refused_of_one_schedule_keeps_no_other_from_firing(times, caplo
     too_big = Schedule("big", every(minutes=5), note, args=[MOMENT, "x" * 70000])
     go_on(times, [scheduler(too_big, schedule(every(minutes=5)))], BEGAN + HOUR, times.queue())
     assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
-    assert "schedule big is not planned at present: JobTooBigError: " in caplog.text
+    assert "schedule big not planned, retrying: JobTooBigError: " in caplog.text
 
 
 def test_a_lock_that_a_worker_of_the_wrong_tube_has_buried_is_nobody_s(times):
@@ -362,7 +362,7 @@ def test_a_plan_that_a_worker_of_the_wrong_tube_has_reserved_keeps_no_other_from
     scheduler(schedule(every(minutes=5)), schedule(every(minutes=7), "other")).make_pass(queue)
     queue.use("schedules")
     assert b"every 420 s" in queue.peek_keyed("plan/other").body
-    assert "schedule note is not planned at present: TooLateError: " in caplog.text
+    assert "schedule note not planned, retrying: TooLateError: " in caplog.text
 
 
 def test_how_far_ahead_is_planned_is_a_duration():
@@ -401,7 +401,7 @@ def test_a_plan_that_nobody_can_read_is_written_anew(times, queue, caplog):
     queue.put_keyed("plan/note", b"hello", delay=DAY)
     go_on(times, [scheduler(schedule(every(minutes=5)))], BEGAN + HOUR, queue)
     assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
-    assert any("schedule note begins anew" in message for message in caplog.messages)
+    assert any("schedule note starts with a new plan" in message for message in caplog.messages)
 
 
 def test_a_plan_that_somebody_has_made_up_stops_no_scheduler(times, queue, caplog):
@@ -413,8 +413,8 @@ def test_a_plan_that_somebody_has_made_up_stops_no_scheduler(times, queue, caplo
     queue.put_with(made_up.replace(b'"tube": "work"', b'"tube": "no tube"'), key="plan/note", delay=DAY, replace=True)
     go_on(times, [scheduler(schedule(every(minutes=5)))], BEGAN + HOUR, queue)
     assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
-    assert any("schedule note begins anew" in message for message in caplog.messages)
-    assert any("xxx is not planned at present: ValueError" in message for message in caplog.messages)
+    assert any("schedule note starts with a new plan" in message for message in caplog.messages)
+    assert any("xxx not planned, retrying: ValueError" in message for message in caplog.messages)
 
 
 def test_more_than_a_pass_may_put_is_put_by_the_passes_that_follow(times, queue):

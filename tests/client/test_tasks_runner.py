@@ -178,7 +178,7 @@ def test_a_task_may_say_when_and_whether_it_is_tried_again(tasks, queue):
         (b"secret", "the body cannot be read: JSONDecodeError: Expecting value at character 0"),
         (b"[1]", 'the body is not a mapping with "task", "args" and "kwargs"'),
         (b"{}", 'the body is not a mapping with "task", "args" and "kwargs"'),
-        (b'{"task": 1}', 'of the body, "task" must be text, "args" a list, "kwargs" and "meta" mappings'),
+        (b'{"task": 1}', 'in the body, "task" must be a string, "args" a list, "kwargs" and "meta" mappings'),
         (b'{"task": "x", "args": {"a": 1}}', 'of the body, "task" must be text'),
         (b'{"task": "x"}', "this worker has no task 'x'"),
     ],
@@ -316,7 +316,7 @@ def test_a_coroutine_that_takes_too_long_is_cancelled(tasks, queue):
     quick.put()
     queue.run()
     assert ended == ["cancelled", "quick"]
-    assert reports(queue)[0]["error"].endswith("it took longer than 0.01 s")
+    assert reports(queue)[0]["error"].endswith("timed out after 0.01 s")
     assert not queue.jobs("default", "ready")
 
 
@@ -342,7 +342,7 @@ def test_a_coroutine_that_does_not_end_when_it_is_cancelled_is_given_up_and_goes
     stubborn.put()
     end.put()
     queue.run()
-    assert reports(queue)[0]["error"].endswith("it took longer than 0.01 s, and goes on although it is cancelled")
+    assert reports(queue)[0]["error"].endswith("timed out after 0.01 s, and continues although it was cancelled")
     assert cancelled == [1, "goes on"]
 
 
@@ -578,7 +578,7 @@ def test_a_function_that_returns_a_generator_or_a_coroutine_has_not_run(tasks, q
     queue.run()
     inner.close()
     assert [report["error"] for report in reports(queue)] == [
-        f"TypeError: task {name} has returned a coroutine or generator, whose code has not run" for name in returning
+        f"TypeError: task {name} returned a coroutine or generator, whose code did not run" for name in returning
     ]
 
 
@@ -947,7 +947,7 @@ def test_a_result_whose_methods_fail_is_no_result(tasks, queue):
 
     handle = odd.result().put()
     queue.run()
-    with pytest.raises(TaskFailedError, match="the result cannot be written: SystemExit: 3"):
+    with pytest.raises(TaskFailedError, match="the result cannot be serialized: SystemExit: 3"):
         handle.get()
 
 

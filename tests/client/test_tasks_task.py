@@ -36,7 +36,7 @@ def test_where_the_server_is_can_be_said_whatever_may_be_sent_there():
 
 
 def test_an_option_that_no_client_has_is_refused_at_once():
-    with pytest.raises(TypeError, match=r"^Tasks has no option tokn; those of clients are connect_timeout, .*, token,"):
+    with pytest.raises(TypeError, match=r"^unknown option tokn of Tasks; the options of clients are connect_timeout, .*, token,"):
         Tasks(tokn="secret")
     keywords = inspect.signature(ClientCore).parameters.keys()
     assert set(ClientOptions.__annotations__) == keywords - {"addresses", "encoding"}
@@ -383,7 +383,7 @@ def test_a_setting_that_cannot_be_is_refused(tasks, options, error):
 def test_a_key_is_a_text_and_never_taken_for_the_id_of_a_job(tasks, queue):
     note = tasks.task(name="note")(print)
     job_id = note.delay(900).put()
-    with pytest.raises(TypeError, match=f"key is {job_id}: must be a text"):
+    with pytest.raises(TypeError, match=f"key is {job_id}: must be a string"):
         note.key(job_id)
     assert [job.id for job in queue.jobs()] == [job_id]
 
@@ -623,22 +623,22 @@ INF, NAN = math.inf, math.nan
     ("make", "error"),
     [
         (lambda: Tasks(errors=""), "errors is '': must be"),
-        (lambda: Tasks(errors=5), "errors is 5: must be a text"),
+        (lambda: Tasks(errors=5), "errors is 5: must be a string"),
         (lambda: Tasks(errors=" of mail"), "bad tube 'TUBE of mail': must be"),
-        (lambda: Tasks(tube=5), "tube is 5: must be a text"),
+        (lambda: Tasks(tube=5), "tube is 5: must be a string"),
         (lambda: Tasks(tube="a b"), "bad tube 'a b'"),
         (lambda: Tasks(lifespan=5), "lifespan is 5: must be a function"),
         (lambda: Tasks(middleware=5), "middleware is 5: must be a list or a tuple"),
         (lambda: Tasks(middleware="abc"), "middleware is 'abc': must be a list or a tuple"),
         (lambda: Tasks(middleware=[Middleware]), "middleware has <class .*>: must be an instance"),
         (lambda: Tasks().task(5), "function is 5: must be a function"),
-        (lambda: Tasks().task(name=5)(print), "name of a task is 5: must be a text"),
-        (lambda: Tasks().result_of(5, 1), "tube is 5: must be a text"),
+        (lambda: Tasks().task(name=5)(print), "name of a task is 5: must be a string"),
+        (lambda: Tasks().result_of(5, 1), "tube is 5: must be a string"),
         (lambda: Tasks().result_of("a", "x"), "job_id is 'x': must be a whole number"),
-        (lambda: Tasks().group(tube=5), "tube is 5: must be a text"),
-        (lambda: Tasks().group(name=5), "name is 5: must be a text"),
-        (lambda: Tasks().task(print).group(5), "group is 5: must be a text"),
-        (lambda: Tasks().task(print).after(5), "group is 5: must be a text"),
+        (lambda: Tasks().group(tube=5), "tube is 5: must be a string"),
+        (lambda: Tasks().group(name=5), "name is 5: must be a string"),
+        (lambda: Tasks().task(print).group(5), "group is 5: must be a string"),
+        (lambda: Tasks().task(print).after(5), "group is 5: must be a string"),
         (lambda: Tasks().task(print).priority("x"), "priority is 'x': must be a whole number"),
         (lambda: Tasks().task(print).priority(-1), "priority is -1: must be from 0"),
         (lambda: Tasks().task(print).tries("x"), "tries is 'x': must be a whole number"),
@@ -650,8 +650,8 @@ INF, NAN = math.inf, math.nan
             for given in (1e12, "100000d")
         ),
         (lambda: Client("127.0.0.1:1", watch=5), "watch is 5: must be a list or a tuple"),
-        (lambda: Client("127.0.0.1:1", token=5), "a token is a text"),
-        (lambda: AsyncClient("127.0.0.1:1", server_name=5), "server_name is 5: must be a text"),
+        (lambda: Client("127.0.0.1:1", token=5), "bad token: must be a string"),
+        (lambda: AsyncClient("127.0.0.1:1", server_name=5), "server_name is 5: must be a string"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:a call of task")

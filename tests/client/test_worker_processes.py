@@ -115,7 +115,7 @@ def test_each_exit_without_a_request_is_an_error_and_one_more_attempt(caplog, mo
         asyncio.run(story(status))
         record = caplog.records[0]
         assert (record.levelname, record.event, record.status) == ("ERROR", "process-ended", status)
-        assert f"has ended with status {status} without a stop signal; another one starts in" in caplog.text
+        assert f"has ended with status {status} without a stop signal; restarting in" in caplog.text
         assert {message[-7:] for message in caplog.messages} >= {"0.001 s", "0.004 s"}
 
 
@@ -140,7 +140,7 @@ def test_one_that_ignores_the_signal_is_killed(tmp_path, monkeypatch, caplog, si
     monkeypatch.setattr(processes, "KILL_AFTER", 0.1)
     program = f"trap '' TERM; : > {tmp_path}/$$; exec sleep 1000"
     assert asyncio.run(stopped_after(program, grace=0.1, signals=signals, directory=tmp_path)) == 1
-    assert caplog.text.count("has not ended in time: it is killed") == 2
+    assert caplog.text.count("did not end in time: killed") == 2
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)", "os.kill(os.getpid(), signal.SIGTERM)"])

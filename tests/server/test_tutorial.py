@@ -48,7 +48,7 @@ OTHERWISE = (
     (r":\d{4,5}\b", ":PORT"),
     (r"worker \S+:\S+", "worker HOST"),
     (r"\((pure Python|compiled)\)", "(…)"),
-    (r"again in [\d.]+ s", "again in a while"),
+    (r"retrying in [\d.]+ s", "retrying in a while"),
 )
 """What is another thing each time, and what it is compared as."""
 

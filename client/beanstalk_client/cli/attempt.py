@@ -32,7 +32,7 @@ POLL: Final = 0.05
 PLACE: Final = "{}"
 """The argument that stands for the file with the body."""
 
-KILLED: Final = "the worker got a second signal to stop"
+KILLED: Final = "stopped by a second signal"
 
 
 class Rules(NamedTuple):
@@ -100,7 +100,7 @@ async def run(
             await asyncio.wait([ended, told], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 return ended.result(), ""
-            why = KILLED if told.done() else f"it took longer than {timeout:g} s"
+            why = KILLED if told.done() else f"timed out after {timeout:g} s"
             _signal(process.pid, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GRACE):

@@ -274,7 +274,7 @@ async def _bench(options: argparse.Namespace) -> int:
 
     def end(number: int) -> None:
         if not ended:
-            _note("stopping: its jobs are deleted; a second signal leaves them there")
+            _note("stopping: deleting the jobs; press Ctrl-C again to leave them in the tube")
         ended.append(number)
         run.cancel()
 

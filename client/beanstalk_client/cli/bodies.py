@@ -32,6 +32,6 @@ def read_body(argument: str | None) -> bytes:
     """The body that an argument gives: itself, or standard input for "-" and for none."""
     if argument is None or argument == "-":
         if sys.stdin is None:
-            raise OperatorError("standard input is closed, and no body is given", USAGE)
+            raise OperatorError("no body given, and standard input is closed", USAGE)
         return sys.stdin.buffer.read()
     return os.fsencode(argument)

@@ -48,13 +48,13 @@ def serve(options: argparse.Namespace) -> int:
     is_local = Address(host).is_local  # only this machine can connect to it
     if not is_local and not options.login and not options.behind_proxy:
         raise OperatorError(
-            f"--listen {options.listen}: others can reach this address: give --login, or --behind-proxy HEADER", USAGE
+            f"--listen {options.listen}: not a loopback address: give --login or --behind-proxy HEADER", USAGE
         )
     if options.listen_key and not options.listen_cert:
-        raise OperatorError("--listen-key goes together with --listen-cert", USAGE)
+        raise OperatorError("--listen-key requires --listen-cert", USAGE)
     if options.login and not is_local and not options.listen_cert:
         print(
-            "beanstalk console: people's tokens come without TLS: give --listen-cert, or let a proxy speak TLS",
+            "beanstalk console: warning: tokens are sent without TLS: give --listen-cert, or use a proxy with TLS",
             file=sys.stderr,
         )
     options.server = options.url or options.server

@@ -57,14 +57,14 @@ def ping(options: argparse.Namespace) -> int:
     if options.json:
         show_json({"server": named(options), "seconds": round(took, 6)})
     else:
-        print(f"{named(options)} answers within {took * 1000:.3f} ms")
+        print(f"{named(options)} answered in {took * 1000:.3f} ms")
     return 0
 
 
 def stats(options: argparse.Namespace) -> int:
     """Show what the server says of itself, of a tube or of a job."""
     if sum(map(bool, (options.tube, options.job, options.group))) > 1:
-        raise OperatorError("a tube, --job and --group: only one of them may be given", USAGE)
+        raise OperatorError("TUBE, --job and --group cannot be combined", USAGE)
     what = f"tube {options.tube}" if options.tube else f"job {options.job}" if options.job else ""
     with asking(options, f"group {options.group}" if options.group else what) as client:
         if options.group:

@@ -88,7 +88,7 @@ def _closed(name: str, error: BaseException | None) -> int:
     if isinstance(error, BrokenPipeError):
         return closed
     reason = error.strerror if isinstance(error, OSError) else error
-    return _fail(name, f"standard output: cannot be written to: {reason}", OUTPUT_FAILED)
+    return _fail(name, f"cannot write to standard output: {reason}", OUTPUT_FAILED)
 
 
 def _fail(name: str, message: object, status: int) -> int:

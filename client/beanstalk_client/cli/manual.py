@@ -15,9 +15,9 @@ from beanstalk_client.cli.parser import ABOUT, COMMANDS, COMMON, PROGRAM, STATUS
 from beanstalk_client.version import VERSION
 
 ENVIRONMENT: Final = (
-    ("BEANSTALK_SERVER", "the server, as --server has it"),
-    ("BEANSTALK_TOKEN", "the token, if there is no --token-file"),
-    ("NO_COLOR", "if it is set, there are no colours"),
+    ("BEANSTALK_SERVER", "address of the server, as for --server"),
+    ("BEANSTALK_TOKEN", "token, unless --token-file is given"),
+    ("NO_COLOR", "if set, the output has no colours"),
 )
 
 
@@ -34,7 +34,7 @@ def page() -> str:
 
 def _lines() -> Iterator[str]:
     yield f'.TH {PROGRAM.upper()} 1 "" "beanstalk\\-client {VERSION}" "User Commands"'
-    yield from (".SH NAME", rf"{PROGRAM} \- look into a beanstalk server, and steer it")
+    yield from (".SH NAME", rf"{PROGRAM} \- inspect and control a beanstalk server")
     yield from (".SH SYNOPSIS", rf".B {PROGRAM}", _text("[OPTION ...] COMMAND [ARGUMENT ...]"))
     yield from (".SH DESCRIPTION", _text(ABOUT))
     yield ".SH COMMANDS"
@@ -44,7 +44,7 @@ def _lines() -> Iterator[str]:
         for argument in command.arguments:
             yield from _entry(argument)
     yield ".SH OPTIONS"
-    yield "They may stand before the command or behind it."
+    yield "Options may be before or after the command."
     for argument in COMMON:
         yield from _entry(argument)
     yield ".SH ENVIRONMENT"

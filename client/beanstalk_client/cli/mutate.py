@@ -32,11 +32,11 @@ def put(options: argparse.Namespace) -> int:
         demands["limit_count"] = options.at_once
     special = bool(demands or options.key or options.replace or options.at is not None)
     if (options.replace or options.hold) and not options.key:
-        raise OperatorError("--replace and --hold go together with --key", USAGE)
+        raise OperatorError("--replace and --hold require --key", USAGE)
     if (options.again or options.within) and not options.replace:
-        raise OperatorError("--again and --within go together with --replace", USAGE)
+        raise OperatorError("--again and --within require --replace", USAGE)
     if options.at is not None and options.delay:
-        raise OperatorError("--at and --delay: only one of them may be given", USAGE)
+        raise OperatorError("--at and --delay cannot be combined", USAGE)
     body = read_body(options.body)
     with asking(options, f"tube {options.tube}", "put-with") as client:
         client.use(options.tube)
@@ -215,7 +215,7 @@ def _delete_all(options: argparse.Namespace, kind: str, name: str, command: str)
             print(f"{kind} {name} at {named(options)} has these jobs: {counts}", file=sys.stderr)
             print("delete all of them? [y/N] ", end="", file=sys.stderr, flush=True)
             if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-                print("nothing is deleted", file=sys.stderr)
+                print("nothing was deleted", file=sys.stderr)
                 return REFUSED
         deleted: int = getattr(client, command.replace("-", "_"))(name)
     return _tell(options, "deleted", deleted)

@@ -134,7 +134,7 @@ class CommandParser(argparse.ArgumentParser):
             namespace, rest = super().parse_known_args(args, namespace)
         if self.tail:
             if not behind:
-                self.error(f"what to run must follow: -- {self.tail}")
+                self.error(f"no command to run: add -- {self.tail}")
             namespace.command = behind
         return namespace, rest
 
@@ -146,7 +146,7 @@ def duration(text: str) -> float:
     except ValueError:
         seconds = math.inf
     if seconds > MAX_SECONDS:
-        raise argparse.ArgumentTypeError(f"bad duration {text!r}: must be seconds, or as 90s, 10m, 2h, 1d")
+        raise argparse.ArgumentTypeError(f"bad duration {text!r}: must be seconds, or have a unit: 90s, 10m, 2h, 1d")
     return seconds
 
 
@@ -174,7 +174,7 @@ def moment(text: str) -> float:
     except (ValueError, OverflowError):
         seconds = math.inf
     if not 0 <= seconds <= MAX_SECONDS:
-        raise argparse.ArgumentTypeError(f"bad moment {text!r}: must be as 2027-01-05T08:00 or Unix time in seconds")
+        raise argparse.ArgumentTypeError(f"bad time {text!r}: must be like 2027-01-05T08:00, or Unix time in seconds")
     return seconds
 
 
@@ -188,14 +188,14 @@ def number(text: str) -> int:
 def count(text: str) -> int:
     """Read a number of jobs, which is 1 at the least."""
     if number(text) == 0:
-        raise argparse.ArgumentTypeError("bad number '0': must be 1 at the least")
+        raise argparse.ArgumentTypeError("bad number '0': must be 1 or more")
     return int(text)
 
 
 def job_id(text: str) -> int:
     """Read the id of a job."""
     if not re.fullmatch(r"\d{1,20}", text) or not 0 < int(text) < 2**64:
-        raise argparse.ArgumentTypeError(f"bad id {text!r}: must be a number from 1 on")
+        raise argparse.ArgumentTypeError(f"bad id {text!r}: must be a number, 1 or more")
     return int(text)
 
 
@@ -203,7 +203,8 @@ def tube_name(text: str) -> str:
     """Read the name of a tube, or a key, whose rules are the same."""
     if not is_name(text):
         raise argparse.ArgumentTypeError(
-            f"bad name {text!r}: must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a hyphen"
+            f"bad name {text!r}: must be 1 to 200 characters of A-Z a-z 0-9 - + / ; . $ _ ( ), "
+            "not beginning with a hyphen"
         )
     return text
 
@@ -335,7 +336,7 @@ COMMANDS: Final = (
         Argument("--delay DURATION", "delay before the job is ready (90, 1.5, 10m, 2h, 1d)", type=duration, default=0),
         Argument(
             "--ttr DURATION",
-            "time to run: when it is over, the job goes to another worker (default: %(default)s)",
+            "time to run; after it, the job goes to another worker (default: %(default)s)",
             type=duration,
             default=60,
         ),
@@ -420,7 +421,7 @@ COMMANDS: Final = (
     Command(
         "bury",
         "mutate.bury",
-        "bury a job, with the same priority",
+        "bury a job and keep its priority",
         Argument("ID", "id of the job"),
         about="In the protocol, only the worker that reserved a job can bury it. So this reserves the job first, which "
         "counts as a reserve. A job that a worker has reserved cannot be buried.",
@@ -521,7 +522,7 @@ COMMANDS: Final = (
             action="append",
         ),
         Argument("--open", "open the page in a browser"),
-        about="On an address that others can reach, it needs --login or --behind-proxy. Needs the extra console.",
+        about="An address other than loopback requires --login or --behind-proxy. Needs the extra console.",
     ),
     Command(
         "work",
@@ -578,7 +579,7 @@ COMMANDS: Final = (
         ),
         Argument(
             "--prefix PREFIX",
-            "beginning of the name of the tube, where a user has rights to some tubes only (default: %(default)s)",
+            "prefix of the tube's name, for a user with rights to some tubes only (default: %(default)s)",
             default="beanstalk-bench",
         ),
         about="Puts jobs into a tube of its own, reserves them and deletes them. Then each connection puts, reserves "

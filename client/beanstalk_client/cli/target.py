@@ -29,14 +29,12 @@ REPLIES: Final[dict[type[beanstalk_client.Error], str]] = {
     beanstalk_client.JobTooBigError: "refused: the body is too large",
     beanstalk_client.OutOfMemoryError: "refused: the server is out of memory, or its disk is full",
     beanstalk_client.BadFormatError: "refused: the server cannot read the command (BAD_FORMAT)",
-    beanstalk_client.UnknownCommandError: "the server does not know this command",
-    beanstalk_client.InternalError: "the server reports an error of its own (INTERNAL_ERROR)",
-    beanstalk_client.BuriedError: (
-        "the server has buried the job, for want of memory or because it has failed too often"
-    ),
-    beanstalk_client.ForbiddenError: "refused: this user has no right to it",
+    beanstalk_client.UnknownCommandError: "the server does not support this command",
+    beanstalk_client.InternalError: "internal error of the server: see its log (INTERNAL_ERROR)",
+    beanstalk_client.BuriedError: ("the server buried the job: it is out of memory, or the job failed too often"),
+    beanstalk_client.ForbiddenError: "refused: this user lacks the right",
     beanstalk_client.UnauthorizedError: (
-        f"refused: the server wants a token that it knows (--token-file, or {TOKEN_VARIABLE})"
+        f"refused: the server requires a valid token (--token-file, or {TOKEN_VARIABLE})"
     ),
     beanstalk_client.OtherShardError: "refused: the two tubes are in different shards of the cluster",
     beanstalk_client.TooLateError: "refused: a worker has reserved the job, or its key is held",
@@ -57,12 +55,12 @@ def _written(options: argparse.Namespace) -> str:
 def meaning(error: beanstalk_client.Error) -> str:
     """What a reply that is an error means."""
     if isinstance(error, beanstalk_client.ExistsError):
-        return f"refused: job {error.id} has the key, or had it and it is held"
+        return f"refused: job {error.id} has the key, or its key is still held"
     if isinstance(error, beanstalk_client.TooLateError) and error.asked.startswith(("cancel", "reschedule")):
         return "refused: the job is no longer delayed"
     if isinstance(error, beanstalk_client.UnknownResponseError):
         reply = b" ".join([error.status, *error.values]).decode("ascii", "backslashreplace")
-        return f"the server answered {reply!r}, which means nothing here"
+        return f"unexpected reply {reply!r}"
     return REPLIES.get(type(error), type(error).__name__)
 
 
@@ -80,9 +78,7 @@ def client_arguments(options: argparse.Namespace) -> tuple[tuple[Address, ...], 
     except ValueError as error:
         raise OperatorError(str(error), USAGE) from None
     if target.token and target.context is None and not all(address.is_local for address in target.addresses):
-        raise OperatorError(
-            f"{name}: a token is sent over TLS only, or to this machine: --tls, or --tls-ca FILE", USAGE
-        )
+        raise OperatorError(f"{name}: refused to send the token without TLS: use --tls or --tls-ca FILE", USAGE)
     return target.addresses, {
         "tls": target.context or False,
         "server_name": options.tls_name,
@@ -121,16 +117,16 @@ def connecting(options: argparse.Namespace) -> Iterator[None]:
         yield
     except ssl.SSLError as error:
         reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error.reason or error
-        raise OperatorError(f"{name}: no TLS with this server: {reason}", UNAVAILABLE) from None
+        raise OperatorError(f"{name}: TLS handshake failed: {reason}", UNAVAILABLE) from None
     except TimeoutError:
-        hint = "; a server without TLS does not answer here" if client_arguments(options)[1]["tls"] else ""
+        hint = "; the server may not use TLS" if client_arguments(options)[1]["tls"] else ""
         raise OperatorError(
             f"{name}: no answer within {options.answer_within:g} s (--answer-within){hint}", UNAVAILABLE
         ) from None
     except OSError as error:
-        raise OperatorError(f"{name}: no server can be reached there: {reason_of(error)}", UNAVAILABLE) from None
+        raise OperatorError(f"{name}: cannot connect: {reason_of(error)}", UNAVAILABLE) from None
     except beanstalk_client.UnknownCommandError:
-        raise OperatorError(f"{name}: refused: there are no tokens here, and one is given") from None
+        raise OperatorError(f"{name}: the server does not support tokens: connect without one") from None
     except beanstalk_client.Error as error:
         raise OperatorError(f"{name}: {meaning(error)}") from None
     except ValueError as error:
@@ -159,14 +155,14 @@ def told(options: argparse.Namespace, what: str = "", extension: str = "") -> It
     except OSError as error:
         reason = reason_of(error)
         if reason.endswith(TLS_HINT):
-            reason += ": --tls, or --tls-ca FILE"
-        message = f"{named(options)}: the connection is lost: {reason}"
+            reason += ": use --tls or --tls-ca FILE"
+        message = f"{named(options)}: connection lost: {reason}"
         raise OperatorError(message, UNAVAILABLE) from None
     except beanstalk_client.UnknownCommandError:
         if not extension:
             raise OperatorError(f"{about}{REPLIES[beanstalk_client.UnknownCommandError]}") from None
         raise OperatorError(
-            f"the server at {named(options)} does not know {extension}, which beanstalk-server has"
+            f"the server at {named(options)} does not support {extension}; beanstalk-server does"
         ) from None
     except beanstalk_client.Error as error:
         raise OperatorError(f"{about}{meaning(error)}") from None
@@ -188,17 +184,17 @@ def token_of(options: argparse.Namespace) -> str:
     try:
         text = Path(options.token_file).read_text("ascii").split()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not ASCII"
+        reason = error.strerror if isinstance(error, OSError) else "not ASCII"
         raise OperatorError(f"--token-file {options.token_file}: cannot be read: {reason}", USAGE) from None
     if len(text) != 1:
-        raise OperatorError(f"--token-file {options.token_file}: must hold one token, and nothing else", USAGE)
+        raise OperatorError(f"--token-file {options.token_file}: must contain one token and nothing else", USAGE)
     return text[0]
 
 
 def tls_context(options: argparse.Namespace) -> ssl.SSLContext | None:
     """The TLS context that the options ask for, or None for a plain connection."""
     if options.tls_key and not options.tls_cert:
-        raise OperatorError("--tls-key goes together with --tls-cert", USAGE)
+        raise OperatorError("--tls-key requires --tls-cert", USAGE)
     if not (options.tls or options.tls_ca or options.tls_cert):
         return None
     try:

@@ -58,17 +58,15 @@ TEXTS: Final = ("id", "hostname", "version", "server", "os", "platform")
 JOBS: Final = 50
 """Maximum number of jobs in each state that are shown."""
 
-REFUSED: Final = "this user may not see the figures of the server (it lacks the right to inspect every tube)"
+REFUSED: Final = "no server statistics: this user lacks the right to inspect every tube"
 
 
 def top(options: argparse.Namespace) -> int:
     """Show a server live; return the exit status."""
     if options.interval < SHORTEST_INTERVAL:
-        raise OperatorError(
-            f"--interval {options.interval:g}: must be {SHORTEST_INTERVAL:g} seconds at the least", USAGE
-        )
+        raise OperatorError(f"--interval {options.interval:g}: must be at least {SHORTEST_INTERVAL:g} seconds", USAGE)
     if not (options.json or options.once or (asks_a_person() and on_terminal())):
-        raise OperatorError("no terminal to draw on: --once draws one screen, and --json prints samples", USAGE)
+        raise OperatorError("no terminal: use --once for one screen, or --json for samples", USAGE)
     return asyncio.run(_top(options))
 
 

@@ -343,9 +343,9 @@ def _foot(view: View) -> Text:
             text = Text(f"tubes that begin with: {view.prefix}", style="bold").append("_", style="blink")
             return text.append(f"  {view.message or f'{ENTER} keeps it, {ESCAPE} clears it'}", style="not bold dim")
         case Mode.HELP:
-            return Text("any key goes back", style="dim")
+            return Text("press any key to go back", style="dim")
         case Mode.JOBS:
-            return Text(f"{ESCAPE} back   space fetches them again   up and down scroll", style="dim")
+            return Text(f"{ESCAPE} back   space refresh   up, down scroll", style="dim")
     if view.message:
         return Text(view.message, style="bold")
     return Text(f"q quit  ? help  / prefix  {ENTER} jobs  sort: {' '.join(SORT_KEYS)}", style="dim")

@@ -22,7 +22,7 @@ HELP: Final = {
     "!, the same column again": "reverse the order",
     "/": "only tubes with a prefix",
     "enter": "show the jobs of the tube",
-    "space, ctrl-l": "sample and draw now",
+    "space, ctrl-l": "refresh now",
     "?, h": "this help",
     "escape": "back",
     "q, ctrl-d, ctrl-c": "quit",
@@ -200,7 +200,7 @@ class View:
         elif len(key) == 1 and is_name(self.prefix + key):
             self._filter(self.prefix + key)
         elif len(key) == 1:
-            self.message = "no tube name begins like this"
+            self.message = "no tube has this prefix"
 
     def _steps(self, key: str) -> int:
         """The lines to move by; 0 if the key is for something else."""

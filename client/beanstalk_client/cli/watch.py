@@ -17,13 +17,13 @@ from beanstalk_client.cli.parser import COMMON, WATCHABLE, parse
 def watch(options: argparse.Namespace) -> int:
     """Run a command until Ctrl-C, or as often as is wanted; return its last exit status."""
     if not options.command or options.command[0] not in WATCHABLE:
-        raise OperatorError(f"what to repeat must be one of {', '.join(WATCHABLE)}", USAGE)
+        raise OperatorError(f"cannot repeat this command: must be one of {', '.join(WATCHABLE)}", USAGE)
     inner = _with_our_options(parse(options.command), options)
     function = getattr(importlib.import_module(f"beanstalk_client.cli.{inner.module}"), inner.function)
     done = 0
     while True:
         if on_terminal():
-            print(f"\033[H\033[Jeach {options.interval:g} s: {' '.join(options.command)}   {time.strftime('%X')}\n")
+            print(f"\033[H\033[Jevery {options.interval:g} s: {' '.join(options.command)}   {time.strftime('%X')}\n")
         try:
             status: int = function(inner)
         except OperatorError as error:

@@ -21,11 +21,11 @@ from typing import Final, NamedTuple
 import beanstalk_client
 from beanstalk_client.cli.attempt import Rules, run
 from beanstalk_client.cli.output import USAGE, OperatorError, OutputError, show_json, writing
-from beanstalk_client.cli.target import connect, make_async_client, meaning, named
+from beanstalk_client.cli.target import connect, make_async_client, meaning
 from beanstalk_client.consumer import DONE, GIVE_BACK, Bury, Consumer, Delivery, Outcome, Release
 
-TAKEN: Final = "another worker has had the job"
-GONE: Final = "the job is not there any more"
+TAKEN: Final = "another worker reserved the job"
+GONE: Final = "the job no longer exists"
 
 
 class Attempted(NamedTuple):
@@ -69,7 +69,7 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         log = logging.getLogger("beanstalk_client.consumer")
-        log.addHandler(_Notes(self, named(self._options)))
+        log.addHandler(_Notes(self))
         log.setLevel(logging.INFO)
         log.propagate = False
         try:
@@ -87,7 +87,7 @@ class Worker:
         self._signals += 1
         self._consumer.stop()
         if self._signals == 1:
-            self.note("stopping: running commands may finish; a second signal ends them")
+            self.note("stopping after the running commands; press Ctrl-C again to stop them")
         else:
             self._killed.set()
 
@@ -118,7 +118,7 @@ class Worker:
         try:
             status, why = await run(self._options.command, delivery.body, environment, stdout, timeout, self._killed)
         except OSError as error:
-            why = f"the command does not start: {error.strerror}"
+            why = f"cannot start the command: {error.strerror}"
             self._attempted[delivery] = Attempted(tries, None, why, 0)
             return self._in_whole_seconds(self._rules.later(tries))
         self._attempted[delivery] = Attempted(tries, status, why, time.monotonic() - began)
@@ -141,7 +141,7 @@ class Worker:
         elif isinstance(error, beanstalk_client.BuriedError):  # the tube's policy says that it has failed too often
             self._report(delivery, attempted, "buried", 0, attempted.why)
         elif isinstance(error, OSError) and not isinstance(error, beanstalk_client.NotFoundError):
-            self._report(delivery, attempted, "lost", 0, "there is no connection; it may run twice")
+            self._report(delivery, attempted, "lost", 0, "connection lost; it may run twice")
         else:
             asking = asyncio.ensure_future(self._report_lost(delivery, attempted))
             self._asking.add(asking)
@@ -199,18 +199,13 @@ class Worker:
 class _Notes(logging.Handler):
     """Reports what the consumer logs of its connection, and of unexpected errors."""
 
-    def __init__(self, worker: Worker, server: str) -> None:
+    def __init__(self, worker: Worker) -> None:
         super().__init__()
-        self._worker, self._server = worker, server
+        self._worker = worker
 
     def emit(self, record: logging.LogRecord) -> None:
         event = getattr(record, "event", "")
-        if event == "server-lost":
-            why = record.getMessage().partition(": ")[2]
-            self._worker.note(f"{self._server}: the connection is lost: {why}")
-        elif event == "server-back":
-            self._worker.note(f"{self._server}: connected again")
-        elif event in ("reserve-refused", "bug-handler"):
+        if event in ("server-lost", "server-back", "reserve-refused", "bug-handler"):
             self._worker.note(self.format(record))
 
 
@@ -220,13 +215,13 @@ def _word(outcome: Outcome) -> str:
 
 def needs_inspect(error: beanstalk_client.Error) -> OperatorError:
     """The error of a worker that may not ask for the statistics of its jobs."""
-    return OperatorError(f"a worker must be allowed to look at its jobs (inspect): {meaning(error)}")
+    return OperatorError(f"a worker needs the right to inspect its tube: {meaning(error)}")
 
 
 def work(options: argparse.Namespace) -> int:
     """Work until told to stop."""
     if shutil.which(options.command[0]) is None:
-        raise OperatorError(f"{options.command[0]}: there is no such command", USAGE)
+        raise OperatorError(f"{options.command[0]}: command not found", USAGE)
     with closing(connect(options)) as client:  # or there is no use in beginning
         try:
             client.stats_tube(options.tube)

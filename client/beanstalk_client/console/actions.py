@@ -110,7 +110,7 @@ class Action:
         jobs = f"{self.done:,} {'job' if self.done == 1 else 'jobs'}"
         parts = [self.note or jobs]
         if self.passed_over:
-            parts.append(f"{self.passed_over:,} passed over (gone, or in another state)")
+            parts.append(f"{self.passed_over:,} skipped (gone, or in another state)")
         if self.error:
             parts.append(self.error)
         return "; ".join(parts)
@@ -200,17 +200,17 @@ async def _run(action: Action, connect: Callable[[], Client], steps: Callable[[C
 def meaning(error: BaseException) -> str:
     """What an error means to an operator."""
     if isinstance(error, ForbiddenError):
-        return "The server refuses it: this token has no right to it (docs/access.md)."
+        return "Permission denied: this token lacks the right (docs/access.md)."
     if isinstance(error, UnauthorizedError):
-        return "The server does not know this token."
+        return "The server does not accept this token."
     if isinstance(error, UnknownCommandError):
         command = (error.asked or "this command").split(" ")[0]
-        return f"This server does not know {command}: beanstalk-server does."
+        return f"This server does not support {command}; beanstalk-server does."
     if isinstance(error, NotFoundError):
         return "There is no such job or tube, or this token may not see it."
     if isinstance(error, BeanstalkdError):
         text = error.args[0] if error.args and isinstance(error.args[0], str) else error.meaning
-        return f"The server refuses it: {text or type(error).__name__}."
+        return f"The server refused it: {text or type(error).__name__}."
     if isinstance(error, OSError):
         return f"The server does not answer: {error}"
     return reason_of(error)
@@ -350,7 +350,7 @@ def copy(client: Client, ids: Sequence[int], target: str) -> Steps:
     """Move single jobs, for which the protocol has no command: put a copy, then delete the job. Copies have new ids."""
 
     async def copy_one(job_id: int) -> str:
-        return f"job {job_id} is job {await replace(client, job_id, target, None, {})} of tube {target}"
+        return f"job {job_id} moved to tube {target} as job {await replace(client, job_id, target, None, {})}"
 
     return one_by_one(ids, copy_one)
 
@@ -399,7 +399,7 @@ async def replace(client: Client, job_id: int, target: str, body: bytes | None, 
         await _take_back(client, new)
         raise
     except (Error, OSError) as error:
-        raise RefusedError(f"Job {new} of tube {target} was put, but job {job_id} may be there, too: {error}") from None
+        raise RefusedError(f"Job {new} of tube {target} was put, but job {job_id} may still exist: {error}") from None
     if delay < HELD:
         await _let_go(client, new, delay)
     return new

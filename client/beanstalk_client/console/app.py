@@ -196,10 +196,10 @@ class Console:
             return None
         peer = scope.get("client") or ("",)
         if not is_trusted(str(peer[0]), settings.trusted):
-            return 403, "The console is behind a proxy, and this request has not come through it."
+            return 403, "This request did not come through the proxy of the console."
         number = sum(name.lower() == settings.user_header.encode("latin-1") for name, _ in scope["headers"])
         if number != 1 or not headers[settings.user_header]:
-            return 403, f"The proxy does not say who you are: it must set {settings.user_header}, once."
+            return 403, f"The proxy did not send your user name: it must set {settings.user_header} exactly once."
         return None
 
     def _endpoint(
@@ -225,7 +225,9 @@ class Console:
                 for kind, found in STATUSES.items():
                     if isinstance(error, kind):
                         status = found
-                title = {400: "Not done", 403: "No right", 404: "Not found"}.get(status, "The server does not answer")
+                title = {400: "Not done", 403: "Permission denied", 404: "Not found"}.get(
+                    status, "The server does not answer"
+                )
                 return visit.message(status, title, meaning(error))
 
         return endpoint

@@ -306,7 +306,7 @@ def read_php(data: bytes) -> Any:
     reader = _Php(data)
     value = reader.read(0)
     if reader.position != len(data):
-        raise ValueError("something follows the value")
+        raise ValueError("unexpected bytes after the value")
     return value
 
 
@@ -341,14 +341,14 @@ class _Php:
             self._skip(b";")
             return text
         if kind == b"C":
-            raise ValueError("an object that serializes itself")
+            raise ValueError("an object with its own serialization")
         name = ""
         if kind == b"O":
             name = self._quoted(length)
             self._skip(b":")
             found = re.compile(rb"(\d{1,9}):").match(self._data, self.position)
             if found is None:
-                raise ValueError("an object without a number of properties")
+                raise ValueError("an object without the number of its properties")
             length, self.position = int(found[1]), found.end()
         self._skip(b"{")
         members: dict[str, Any] = {}

@@ -47,7 +47,7 @@ class Node:
     """
 
     url: str
-    problem: str = "not asked yet"
+    problem: str = "not requested yet"
     samples: dict[str, list[tuple[Labels, float]]] = field(default_factory=dict)
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -183,7 +183,7 @@ async def get(url: str) -> str:
             if event is h11.NEED_DATA:
                 connection.receive_data(await reader.read(65_536))
             elif isinstance(event, h11.Response) and event.status_code != 200:
-                raise ValueError(f"the server answers {event.status_code}")
+                raise ValueError(f"the server answered with status {event.status_code}")
             elif isinstance(event, h11.Data):
                 data += event.data
     except h11.ProtocolError as error:

@@ -60,12 +60,12 @@ def _of_server(server: Samples) -> Iterable[Problem]:
         yield Problem("odd", "The server is in drain mode: it takes no new jobs.", "cluster")
     memory, limit = server.number("current-memory") or 0, server.number("max-memory") or 0
     if limit and memory >= FULL * limit:
-        yield Problem("bad", f"Jobs take {memory / limit:.0%} of the memory that they may take (--max-memory).")
+        yield Problem("bad", f"Jobs use {memory / limit:.0%} of --max-memory.")
     if timeouts := server.rates.get("timeouts", 0):
-        yield Problem("bad", f"Jobs run out of their time to run: {timeouts * 60:.0f} a minute.")
+        yield Problem("bad", f"Jobs exceed their time to run: {timeouts * 60:.0f} a minute.")
     role = str(server.figures.get("cluster-role", ""))
     if role and role != "leader":
-        yield Problem("bad", f"The node that answers does not lead: it is {role}.", "cluster")
+        yield Problem("bad", f"The answering node is not the leader: its role is {role}.", "cluster")
     if role and not str(server.figures.get("cluster-leader", "")):
         yield Problem("bad", "The cluster has no leader.", "cluster")
     refused = sum(server.number(f"refused-{limit}") or 0 for limit in ("jobs", "bytes", "delay", "size"))

@@ -81,18 +81,18 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Iterable[str]) -> tu
     """
     host = headers.get("host", "")
     if not is_good_host(host, hosts):
-        return 421, "This name is not one of the console's: start it with --host NAME, or mount it with hosts=[NAME]."
+        return 421, "This host name is not allowed: start the console with --host NAME, or mount it with hosts=[NAME]."
     site = headers.get("sec-fetch-site", "")
     if method in SAFE:
         navigates = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         if site in ("cross-site", "same-site") and not navigates:
-            return 403, "Another site has asked for this."
+            return 403, "Refused: another site sent this request."
         return None
     if site and site != "same-origin":
-        return 403, "Another site has sent this form."
+        return 403, "Refused: another site sent this form."
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2].lower() != host.lower():
-        return 403, "Another site has sent this form."
+        return 403, "Refused: another site sent this form."
     return None
 
 

@@ -105,7 +105,7 @@ class Guard:
     def reach(self) -> str:
         """Where requests may go, for people."""
         also = ", ".join(map(str, self.allowed_networks))
-        return f"public addresses and to {also}" if also else "public addresses alone: --allow-net opens others"
+        return f"public addresses and to {also}" if also else "public addresses only (--allow-net allows others)"
 
     def check_host(self, host: str, port: int) -> None:
         """Check what a URL says.
@@ -117,11 +117,11 @@ class Guard:
             NotAllowedError: requests may not go there, at any address.
         """
         if self.allowed_hosts and not _matches(host, self.allowed_hosts):
-            raise NotAllowedError(f"the host {host} is not one of those that are allowed")
+            raise NotAllowedError(f"host {host} is not allowed")
         if _matches(host, self.forbidden_hosts):
-            raise NotAllowedError(f"the host {host} is forbidden")
+            raise NotAllowedError(f"host {host} is forbidden")
         if self.allowed_ports and port not in self.allowed_ports:
-            raise NotAllowedError(f"the port {port} is not one of those that are allowed")
+            raise NotAllowedError(f"port {port} is not allowed")
         try:
             address = ip_address(host)
         except ValueError:
@@ -141,12 +141,12 @@ class Guard:
         self._check(address, str(address))
         inner = _translated(address)
         if inner is not None:
-            self._check(inner, f"{address}, which leads to {inner},")
+            self._check(inner, f"{address} (which contains {inner})")
 
     def _check(self, address: Address, shown: str) -> None:
         if not self._allows(address):
-            opened = "" if _in(address, self.forbidden_networks) else f": --allow-net {address} would open it"
-            raise NotAllowedError(f"the address {shown} is forbidden{opened}")
+            opened = "" if _in(address, self.forbidden_networks) else f"; --allow-net {address} allows it"
+            raise NotAllowedError(f"address {shown} is forbidden{opened}")
 
     def _allows(self, address: Address) -> bool:
         if _in(address, self.forbidden_networks):

@@ -231,10 +231,10 @@ def _read(path: Path, option: str) -> str:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
-            raise UsageError(f"{option}: {path}: it is longer than {LARGEST_FILE} bytes")
+            raise UsageError(f"{option}: {path}: longer than {LARGEST_FILE} bytes")
         return content.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{option}: {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+        raise UsageError(f"{option}: {path}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
 
 
 def _network(text: str) -> Network:

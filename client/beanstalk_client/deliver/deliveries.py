@@ -101,14 +101,14 @@ class Deliveries:
             request = Request.from_body(delivery.body)
             self._sender.check(request)
         except (RequestError, NotAllowedError) as error:
-            return await self._bury(delivery, f"no request that may be sent: {error}", kind="unsendable")
+            return await self._bury(delivery, f"cannot send this request: {error}", kind="unsendable")
         loop = asyncio.get_running_loop()
         known_by = request.id or derived_id(delivery.job_id, delivery.body)
         try:
             await self._slots.begin(request.host, loop.time())
         except PutOff as off:
             self._remember(delivery.job_id)
-            message = f"put off for {off.delay:.3g} s: {request.host} has more than it can take"
+            message = f"postponed for {off.delay:.3g} s: too many requests wait for {request.host}"
             self._tell(logging.DEBUG, "delivery-put-off", delivery, message, host=request.host, delay=off.delay)
             return Release(off.delay)
         except Stopped:
@@ -126,7 +126,7 @@ class Deliveries:
             if not is_of_worker(error, delivery):
                 self._tell(logging.ERROR, "bug-sender", delivery, f"the sender failed: {describe(error)}", error=error)
                 return await self._fail(delivery, failed("fault", describe(error)))
-            message = f"cut off on its way to {request.host}: it may arrive twice"
+            message = f"interrupted while sending to {request.host}: it may arrive twice"
             self._tell(logging.WARNING, "delivery-cut-off", delivery, message, host=request.host, webhook_id=known_by)
             raise
         finally:
@@ -169,7 +169,7 @@ class Deliveries:
             return Release(0, outcome.priority) if is_last_attempt(found) else outcome  # to the dead tube, if any
         delay = verdict.delay if found else max(LOOKUP_DELAY, verdict.delay)
         limit = f" of {self._rules.tries}" if self._rules.tries else ""
-        message = f"{failed.host}: {reason}, try {tries}{limit}; again in {delay:.3g} s"
+        message = f"{failed.host}: {reason}, try {tries}{limit}; retrying in {delay:.3g} s"
         self._tell(logging.WARNING, "delivery-failed", delivery, message, tries=tries, delay=delay, **fields)
         return Release(delay, int(found["pri"]) if found else None)
 
@@ -196,7 +196,7 @@ class Deliveries:
                 body = report(delivery.job_id, tube, reason, tries, by="sender", **known)
                 await self._report(tube + ERRORS, delivery.job_id, body)
             except (Error, OSError, ValueError) as trouble:
-                message = f"there is no report of it: {reason_of(trouble)}"
+                message = f"report not saved: {reason_of(trouble)}"
                 self._tell(logging.WARNING, "report-lost", delivery, message, tube)
         return Bury(int(found["pri"]) if found else None)
 

@@ -130,12 +130,12 @@ class Request:
         self.body: bytes = body.encode() if isinstance(body, str) else bytes(body)
         if json is not None:
             if self.body:
-                raise RequestError("a request has a body or json, not both")
+                raise RequestError("body and json cannot be combined")
             self.body = json_format.dumps(json, ensure_ascii=False, separators=(",", ":")).encode()
             if not any(name.lower() == "content-type" for name in self.headers):
                 self.headers["Content-Type"] = "application/json"
         if self.body and self.method in ("GET", "HEAD"):
-            raise RequestError(f"a {self.method} request has no body")
+            raise RequestError(f"a {self.method} request cannot have a body")
         self.timeout: float | None = _checked_timeout(timeout)
         self.id: str = f"msg_{secrets.token_hex(16)}" if id is None else _checked_id(id)
 
@@ -175,11 +175,11 @@ class Request:
         members = _read(body)
         for name in members:
             if name not in _MEMBERS:
-                raise RequestError(f"a request has no {_shown(name)}, only {', '.join(_MEMBERS)}")
+                raise RequestError(f"unknown name {_shown(name)}: must be one of {', '.join(_MEMBERS)}")
         if "url" not in members:
             raise RequestError("a request must have a url")
         if "body" in members and "body_base64" in members:
-            raise RequestError("a request has a body or a body_base64, not both")
+            raise RequestError("body and body_base64 cannot be combined")
         headers = members.get("headers")
         if headers is not None and not isinstance(headers, dict):
             raise RequestError("headers must be an object of names and values")
@@ -219,7 +219,7 @@ def check_url(url: str) -> tuple[str, str, int]:
     if parts.scheme not in ("http", "https"):
         raise RequestError(f"url must begin with http:// or https://, not with {_shown(parts.scheme or url[:16])}")
     if "@" in parts.netloc:
-        raise RequestError("url must not have a user or password: an Authorization header says who asks")
+        raise RequestError("url must not have a user or password: use the header Authorization")
     digits = parts.netloc.rpartition("]")[2].partition(":")[2]
     if digits and not _DIGITS.fullmatch(digits):  # Python 3.9 takes 8_0 and +80 for 80
         raise RequestError(f"url must have a port in digits, not {_shown(digits)}")
@@ -269,7 +269,7 @@ def _checked_host(netloc: str) -> str:
         return host
     host = netloc.partition(":")[0].lower()
     if not _NAME.fullmatch(host):
-        raise RequestError(f"url must have a host: {_shown(host)} is no name and no address")
+        raise RequestError(f"url must have a host: {_shown(host)} is neither a name nor an address")
     host = host.removesuffix(".")
     # What ends in a number is an address to those who open connections, in octal, hexadecimal or with fewer parts.
     if _NUMBER.fullmatch(host.rpartition(".")[2]) and not _IPV4.fullmatch(host):
@@ -300,21 +300,21 @@ def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     fields: Mapping[Any, Any] = headers
     for name, value in fields.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise RequestError(f"{_shown(name)} is no name of a header field")
+            raise RequestError(f"{_shown(name)} is not a valid name of a header")
         if name.lower() in SENDERS_HEADERS:
-            raise RequestError(f"a job may not set the header {name}: the sender does")
+            raise RequestError(f"a job must not set the header {name}: the sender sets it")
         if name.lower() in known:
-            raise RequestError(f"the header {name} is there twice")
+            raise RequestError(f"duplicate header {name}")
         # The value is not shown: it may be a password.
         if not isinstance(value, str) or not _FIELD_VALUE.fullmatch(value):
             raise RequestError(
-                f"the value of the header {name} must be printable ASCII, and must not begin or end blank"
+                f"the value of the header {name} must be printable ASCII, and must not begin or end with a blank"
             )
         known.add(name.lower())
         size += len(name) + len(value)
         checked[name] = value
     if len(checked) > MOST_HEADERS or size > LONGEST_HEADERS:
-        raise RequestError(f"a request has at most {MOST_HEADERS} headers, with {LONGEST_HEADERS} bytes")
+        raise RequestError(f"a request must have at most {MOST_HEADERS} headers of {LONGEST_HEADERS} bytes together")
     return checked
 
 
@@ -339,13 +339,13 @@ def _read(body: bytes) -> dict[str, Any]:
     except RequestError:
         raise
     except UnicodeDecodeError:
-        raise RequestError("it is not UTF-8") from None
+        raise RequestError("the body is not UTF-8") from None
     except RecursionError:
-        raise RequestError("it is nested too deeply") from None
+        raise RequestError("the body is nested too deeply") from None
     except ValueError as error:
-        raise RequestError(f"it is not JSON: {_shown(error)}") from None
+        raise RequestError(f"the body is not JSON: {_shown(error)}") from None
     if not isinstance(members, dict):
-        raise RequestError("it is not a JSON object")
+        raise RequestError("the body is not a JSON object")
     return members
 
 
@@ -353,21 +353,21 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object, whose names are each there once: readers differ in which of two they take."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise RequestError("a name is there twice in one object")
+        raise RequestError("duplicate name in a JSON object")
     return members
 
 
 def _no_constant(name: str) -> Any:
-    raise RequestError(f"{name} is no JSON")
+    raise RequestError(f"{name} is not JSON")
 
 
 def _text(body: object) -> bytes:
     if not isinstance(body, str):
-        raise RequestError("body must be a string; bytes that are no text are a body_base64")
+        raise RequestError("body must be a string; use body_base64 for bytes that are not text")
     try:
         return body.encode()
     except UnicodeEncodeError:
-        raise RequestError("body must be text, without half of a surrogate pair") from None
+        raise RequestError("body must be valid Unicode, without lone surrogates") from None
 
 
 def _decoded(body: object) -> bytes:

@@ -232,11 +232,9 @@ class RequestSender:
             try:
                 url, host, port = check_url(urljoin(url, location))
             except (RequestError, ValueError) as error:
-                raise FailedError(
-                    "redirect", f"status {answer.status} leads to no URL that may be asked for: {error}"
-                ) from None
+                raise FailedError("redirect", f"redirect with status {answer.status} refused: {error}") from None
             if origin[0] == "https" and urlsplit(url).scheme == "http":
-                raise FailedError("redirect", f"status {answer.status} leads from https to http")
+                raise FailedError("redirect", f"redirect with status {answer.status} refused: from https to http")
             if answer.status == _SEE_OTHER and method != "HEAD":
                 method, body = "GET", b""
                 headers = {name: each for name, each in headers.items() if not name.lower().startswith("content-")}
@@ -472,19 +470,19 @@ def _failure(error: Exception, timeout: float, connect_timeout: float) -> Failed
     if isinstance(error, asyncio.TimeoutError):
         return FailedError("timeout", f"no answer within {timeout:g} s")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return FailedError("dns", f"the host's name is not found: {_reason(cause)}")
+        return FailedError("dns", f"cannot resolve the host name: {_reason(cause)}")
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return FailedError("tls", f"the certificate is not good: {_reason(error.certificate_error)}")
+        return FailedError("tls", f"certificate verification failed: {_reason(error.certificate_error)}")
     if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
-        return FailedError("tls", f"TLS fails: {_reason(cause)}")
+        return FailedError("tls", f"TLS handshake failed: {_reason(cause)}")
     if isinstance(error, aiohttp.ClientConnectorError):
-        return FailedError("connect", f"no connection: {_reason(cause)}")
+        return FailedError("connect", f"cannot connect: {_reason(cause)}")
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return FailedError("connect", "the connection was closed before an answer")
+        return FailedError("connect", "connection closed before an answer")
     if isinstance(error, aiohttp.ClientResponseError):
-        return FailedError("protocol", f"the answer is no HTTP: {_reason(error.message)}")
+        return FailedError("protocol", f"the answer is not HTTP: {_reason(error.message)}")
     if isinstance(error, (aiohttp.ClientOSError, OSError)):
-        return FailedError("connect", f"the connection was lost: {_reason(cause)}")
+        return FailedError("connect", f"connection lost: {_reason(cause)}")
     return FailedError("protocol", f"{type(error).__name__}: {_reason(error)}")
 
 

@@ -66,7 +66,7 @@ class Deliverer(Consumers):
             OSError, Error: there is no job server to begin with, or it does not let us do this.
         """
         for tube in await look_for_server(self._connect(), self._tubes):
-            message = f"there is no tube {tube} yet: is that its name? Its jobs are taken when there are any"
+            message = f"tube {tube} does not exist yet; check the name"
             tell(log, logging.WARNING, "tube-missing", message, tube=tube)
         reports = Reports(self._connect)
         self._sender = self._make_sender()
@@ -102,6 +102,6 @@ class Deliverer(Consumers):
         try:
             self._sender.secrets = self._read_secrets()
         except (ProgramError, OSError, ValueError) as error:
-            tell(log, logging.ERROR, "secrets-refused", f"the secrets stay as they are: {error}")
+            tell(log, logging.ERROR, "secrets-refused", f"cannot read the secrets, keeping the old ones: {error}")
         else:
-            tell(log, logging.INFO, "secrets-read", "the secrets have been read anew")
+            tell(log, logging.INFO, "secrets-read", "secrets reloaded")

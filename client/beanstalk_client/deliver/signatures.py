@@ -60,12 +60,12 @@ class Secrets:
             if not words or words[0].startswith("#"):
                 continue
             if words[0].startswith(PREFIX) or len(words) == 1:
-                raise SecretsError(f"line {number}: must have a pattern of hosts, and then one secret or more")
+                raise SecretsError(f"line {number}: must be a pattern of hosts, and one or more secrets")
             host, slash, path = words[0].partition("/")
             pattern = slash + decode_unreserved(path) if slash else "*"
             lines.append((host.lower(), pattern, tuple(_secret(word, number) for word in words[1:])))
         if not lines:
-            raise SecretsError("it is empty: must have a pattern of hosts and a secret on a line")
+            raise SecretsError("no secrets: must have lines of a pattern of hosts and one or more secrets")
         return cls(lines)
 
     def of(self, url: str, host: str) -> tuple[bytes, ...]:

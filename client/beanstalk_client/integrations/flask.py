@@ -60,6 +60,8 @@ class Beanstalk:
             RuntimeError: there is no current application, or it has no `init_app` behind it.
         """
         if NAME not in current_app.extensions:
-            raise RuntimeError(f"the extension was not told of the application {current_app.name}: call init_app")
+            raise RuntimeError(
+                f"the extension is not initialized for the application {current_app.name}: call init_app"
+            )
         clients: ThreadClients[str] = current_app.extensions[NAME]
         return clients.get()

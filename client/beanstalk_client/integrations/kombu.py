@@ -257,7 +257,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         for queue in queues:
             client = self.connection.use(self.tube(queue))
             if not client.knows("cancel-keyed"):
-                raise UnsupportedError("the server does not know cancel-keyed, which beanstalk-server has")
+                raise UnsupportedError("the server does not support cancel-keyed; beanstalk-server does")
             for key in (task_id, task_id + RETRY):
                 with contextlib.suppress(NotFoundError, TooLateError):
                     client.cancel_keyed(key)
@@ -388,7 +388,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                     headers["due"], headers["eta"] = headers["eta"], None
             message = self.Message(payload, channel=self)
         except Exception as error:  # anything: kombu's decoders do what the body says
-            message = f"job {held.id} of tube {held.tube} is no message of kombu, and is buried: {error!r}"
+            message = f"job {held.id} of tube {held.tube} buried, as it is not a message of kombu: {error!r}"
             tell(log, logging.ERROR, "message-buried", message, job=held.id, tube=held.tube)
             self.reservations.bury(held)
             return None
@@ -586,7 +586,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
                 for channel in channels:
                     channel.reservations.stop_waiting()
                 if not any(channel.reservations.is_asking for channel in channels):
-                    raise socket.timeout("no message came in time")
+                    raise socket.timeout("no message within the timeout")
             is_asking = any(channel.reservations.is_asking for channel in channels)
             slots = [slot for channel in channels for slot in channel.reservations.slots]
             _await_replies(slots, wait + self.patience if is_asking else min(wait, PAUSE))

@@ -268,7 +268,7 @@ class Reservations:
             self._send(slot, make.reserve(0), lambda result: self._got_one(slot, result, got))
             self._attempt(slot, lambda slot: self._await(slot, lambda _: bool(got), self._clock() + timeout))
             if not got:  # the connection is lost, and nothing but time with it
-                raise ConnectionLostError("the connection is lost")
+                raise ConnectionLostError("connection lost")
             return got[0]
 
     def delete(self, held: Reservation) -> None:
@@ -481,7 +481,7 @@ class Reservations:
         held.slot.touching -= 1
         if isinstance(result, NotFoundError):
             if held.slot.held.get(held.id) is held:
-                message = f"job {held.id} of tube {held.tube} is reserved no more: it may run twice"
+                message = f"job {held.id} of tube {held.tube} is no longer reserved and may run twice"
                 tell(log, logging.WARNING, "reservation-lost", message, job=held.id, tube=held.tube)
             self._forget(held)
             with contextlib.suppress(ValueError):
@@ -491,7 +491,7 @@ class Reservations:
 
     def _end(self, held: Reservation, command: Command[None]) -> None:
         if held.slot not in self.slots:
-            raise ConnectionLostError(f"job {held.id} was reserved on a connection that is gone")
+            raise ConnectionLostError(f"job {held.id} was reserved on a connection that was lost")
         self._send(held.slot, command, lambda result: self._ended(held, command, result))
         self._forget(held, lost=False)
         self._attempt(held.slot, self._flush)
@@ -537,7 +537,7 @@ class Reservations:
             elif isinstance(result, Exception):
                 raise ConnectionLostError(f"{command.line}: {reason_of(result)}")
         if slot.connection.is_lost:
-            raise ConnectionLostError("the server has hung up", maybe_done=True)
+            raise ConnectionLostError("the server closed the connection", maybe_done=True)
 
     def _attempt(self, slot: JobConnection, do: Callable[[JobConnection], None]) -> None:
         """Do something with a slot, which may be lost by it."""

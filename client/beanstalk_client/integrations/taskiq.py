@@ -100,7 +100,7 @@ class BeanstalkBroker(AsyncBroker):
     ) -> None:
         super().__init__()
         if isinstance(tubes, str):
-            raise ValueError(f"tubes is {tubes!r}; it is a sequence of names")
+            raise ValueError(f"tubes is {tubes!r}; it must be a sequence of names")
         if at_once < 1:
             raise ValueError(f"at_once is {at_once}; it must be 1 or more")
         self._addresses = addresses
@@ -213,8 +213,8 @@ class BeanstalkBroker(AsyncBroker):
         try:
             name = self.formatter.loads(body).task_name
         except Exception as error:  # a formatter may raise any exception
-            return f"it is no message of taskiq: {type(error).__name__}"
-        return "" if self.find_task(name) else f"no task {name!r} is registered"
+            return f"not a message of taskiq: {type(error).__name__}"
+        return "" if self.find_task(name) else f"task {name!r} is not registered"
 
 
 _Arrival = tuple[bytes, "asyncio.Future[Outcome]"]

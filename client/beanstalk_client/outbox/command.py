@@ -32,13 +32,13 @@ from beanstalk_client.worker.command import find_tasks
 def add_relay_options(parser: Any) -> None:
     """Add the options of a relay."""
     add = functools.partial(add_option, parser)
-    add("--name", Kind("NAME", str), "default", "name of the outbox, for its status; another one for each database")
-    add("--poll", SOME_SECONDS, POLL, "time between two looks at the table; PostgreSQL wakes the relay earlier")
+    add("--name", Kind("NAME", str), "default", "name of the outbox in its status; a different one for each database")
+    add("--poll", SOME_SECONDS, POLL, "time between polls of the table; PostgreSQL wakes the relay earlier")
     add("--hold", SOME_SECONDS, HOLD, "time for which the server remembers a put; a relay must restart within it")
-    add("--batch", COUNT, BATCH, "maximum number of rows of a transaction")
+    add("--batch", COUNT, BATCH, "maximum number of rows in a transaction")
     parser.add_argument("--once", action="store_true", help="send the rows that can be sent now, then exit")
     parser.add_argument("--status", action="store_true", help="print the number of rows and their age, then exit")
-    parser.add_argument("--retry-failed", action="store_true", help="let failed rows be sent again, then exit")
+    parser.add_argument("--retry-failed", action="store_true", help="mark the failed rows to be sent again, then exit")
 
 
 def run_relay(database: Database, connect: Callable[[], Any], options: Mapping[str, Any]) -> str:
@@ -78,7 +78,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Send the jobs of committed database transactions to the server. Any number of relays may run.",
         epilog="SIGTERM or SIGINT: stop after this pass. A second signal ends the process.",
     )
-    url = "database as SQLAlchemy names it, such as postgresql+psycopg://shop@localhost/shop; $NAME reads a variable"
+    url = "database URL of SQLAlchemy, such as postgresql+psycopg://shop@localhost/shop; $NAME reads a variable"
     parser.add_argument("database", metavar="DATABASE_URL", help=url)
     parser.add_argument("app", metavar="MODULE:NAME", help="module and name of the Tasks, such as shop.jobs:tasks")
     add_relay_options(parser)

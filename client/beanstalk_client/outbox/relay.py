@@ -152,7 +152,7 @@ class Relay(Passes):
         self._connect: Callable[[], Client[bytes]] = function_of(connect, "connect")
         self._poll, self._hold = seconds_of(poll, "poll"), seconds_of(hold, "hold")
         if not (0 < self._poll < 1e9 and 0 < self._hold < 1e9):
-            raise ValueError(f"poll and hold are seconds, more than 0 and below 1e9: not {poll!r} and {hold!r}")
+            raise ValueError(f"poll is {poll!r} and hold is {hold!r}: must be seconds, more than 0 and below 1e9")
         self._batch: int = within("batch", batch, 10_000, 1)
         self._errors = errors
         self._clock = clock
@@ -180,14 +180,14 @@ class Relay(Passes):
         self._database.close()
 
     def _tell_failed(self, described: str) -> None:
-        message = f"outbox {self.name} waits; its rows are kept: {described}"
+        message = f"outbox {self.name} is waiting, and its rows are kept: {described}"
         tell(log, logging.WARNING, "outbox-waits", message)
 
     def _tell_resumed(self) -> None:
-        tell(log, logging.INFO, "outbox-resumed", f"outbox {self.name} is relayed again")
+        tell(log, logging.INFO, "outbox-resumed", f"outbox {self.name} is sending again")
 
     def _tell_ended(self, described: str, error: Exception) -> None:
-        message = f"outbox {self.name} is not relayed any more: {described}"
+        message = f"outbox {self.name} has stopped: {described}"
         tell(log, logging.ERROR, "outbox-ended", message, error)
 
     def run_once(self) -> None:
@@ -305,7 +305,7 @@ class Relay(Passes):
         """Log what was not sent, and report rows that failed."""
         for event, level, told, rows in (
             ("outbox-dropped", logging.INFO, "too late, nothing to do", outcomes.dropped),
-            ("outbox-later", logging.INFO, "sent again later", outcomes.later),
+            ("outbox-later", logging.INFO, "will be retried", outcomes.later),
             ("outbox-failed", logging.ERROR, "failed", outcomes.failed),
         ):
             for row, error in rows:
@@ -317,7 +317,7 @@ class Relay(Passes):
         for row, error in outcomes.failed:
             why = f"{type(error).__name__}: {reason_of(error)}"
             body = report(None, row.tube, why, 1, by="relay", outbox=self.name, row=row.id, command=row.command)
-            with self._refusals("outbox-report-refused", f"no report about row {row.id} of outbox {self.name}"):
+            with self._refusals("outbox-report-refused", f"outbox {self.name}: report of row {row.id} not saved"):
                 queue.use(f"{row.tube}{self._errors}")
                 queue.put_with(body, key=self._report_key(row.id), replace=True, ttl=REPORT_TTL)
 
@@ -339,7 +339,7 @@ class Relay(Passes):
     def _leave_status(self, queue: Client[bytes]) -> None:
         """Put the status where the console finds it."""
         body = self.status().encode()
-        with self._refusals("outbox-status-refused", f"no status of outbox {self.name} in tube {TUBE}"):
+        with self._refusals("outbox-status-refused", f"outbox {self.name}: status not saved in tube {TUBE}"):
             queue.use(TUBE)
             queue.put_with(body, key=KEY + self.name, replace=True, at=END_OF_TIME)
 
@@ -370,4 +370,7 @@ def check_server(queue: Client[bytes]) -> None:
     """
     extensions = queue.list_extensions() if queue.knows("list-extensions") else {}
     if int(extensions.get("put-with", 0)) < ONCE_SINCE:
-        raise UnsupportedError("the outbox needs once of put-with: must be a beanstalk-server of this version or later")
+        raise UnsupportedError(
+            "the outbox needs once of put-with, which the server does not support; "
+            "use beanstalk-server of this version or later"
+        )

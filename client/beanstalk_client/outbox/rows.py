@@ -51,8 +51,8 @@ class OutboxClient:
         if name in COMMANDS:
             return functools.partial(self._record, name)
         raise RuntimeError(
-            f"{name} inside a database transaction: its commands are sent after the commit, so nothing can be asked. "
-            "Do it before the transaction, or after it. Nothing was written for it."
+            f"{name} cannot be called inside a database transaction: its commands are sent after the commit. "
+            "Call it before or after the transaction. Nothing was written for it."
         )
 
     def _record(self, command: str, *given: Any, **named: Any) -> Any:

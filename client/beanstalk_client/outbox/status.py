@@ -57,7 +57,7 @@ class Status(NamedTuple):
         except (TypeError, KeyError, ValueError, OverflowError, RecursionError):
             status = None
         if status is None or not all(0 <= value <= MAX_SECONDS for value in status):
-            raise ValueError(f"no status of an outbox: {body[:100]!r}")
+            raise ValueError(f"not the status of an outbox: {body[:100]!r}")
         return status
 
 

@@ -79,7 +79,7 @@ class Cron:
         self._names_its_hour = not any(field.startswith("*") for field in self.expression.split()[:2])
         if self.expression.count(" ") != 4:  # newer versions of the library take seconds as well, older ones do not
             raise ValueError(
-                f"cron expression {expression!r}: five fields are needed, from minutes to days of the week"
+                f"cron expression {expression!r}: must have five fields, from the minute to the day of the week"
             )
         try:
             first = self.after(LONG_AGO)
@@ -165,7 +165,7 @@ class Every:
     def __init__(self, interval: Duration) -> None:
         seconds = round(seconds_of(interval, "interval"), 6)
         if not 1 <= seconds <= MAX_SECONDS or seconds % 1:
-            raise ValueError(f"an interval has whole seconds, from 1 to {MAX_SECONDS}, not {interval}")
+            raise ValueError(f"bad interval {interval}: must be whole seconds, from 1 to {MAX_SECONDS}")
         self.seconds: int = int(seconds)
 
     def after(self, moment: int) -> int:
@@ -228,6 +228,4 @@ def _zone(name: str) -> datetime.tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(
-            f"time zone {name!r}: this machine has none of that name (pip install tzdata has all)"
-        ) from None
+        raise ValueError(f"unknown time zone {name!r}: check the name, or install the package tzdata") from None

@@ -63,7 +63,7 @@ class Plan:
         except (TypeError, KeyError, ValueError, RecursionError):
             plan = None
         if plan is None or not plan._is_possible():
-            raise ValueError(f"no plan of a schedule: {text[:100]!r}")
+            raise ValueError(f"not the plan of a schedule: {text[:100]!r}")
         return plan
 
     def _is_possible(self) -> bool:

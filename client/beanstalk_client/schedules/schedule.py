@@ -107,9 +107,9 @@ class Schedule:
         **demands: Unpack[Demands],
     ) -> None:
         if not is_name(text_of(name, "name of a schedule")):
-            raise ValueError(f"schedule {name!r}: its name can be no key of a job; give it another one: name=…")
+            raise ValueError(f"schedule {name!r}: its name cannot be the key of a job; give it another one: name=…")
         if missed not in RULES:
-            raise ValueError(f"schedule {name}: missed is one of {', '.join(RULES)}, not {missed!r}")
+            raise ValueError(f"schedule {name}: missed is {missed!r}: must be one of {', '.join(RULES)}")
         self.name: str = name
         self.moments: Moments = moments
         self.task: Task[..., Any] = task
@@ -120,7 +120,9 @@ class Schedule:
         self._kwargs = dict(kwargs or {})
         for each in demands:
             if each not in Demands.__annotations__:
-                raise TypeError(f"a schedule has no option {each}; it may demand {', '.join(Demands.__annotations__)}")
+                raise TypeError(
+                    f"unknown option {each} of a schedule: must be one of {', '.join(Demands.__annotations__)}"
+                )
         self._demands: Demands = {"tries": tries_for(task.retries), **demands}
         make.put_with(b"", **demands)  # which refuses bad ones
         self.firing(0)

@@ -119,10 +119,10 @@ class Scheduler(Passes):
     ) -> None:
         super().__init__("schedules")
         if not is_name(text_of(group, "group")):
-            raise ValueError(f"group {group!r} can be no tube")
+            raise ValueError(f"group {group!r} is not a valid name of a tube")
         ahead, hold = seconds_of(ahead, "ahead"), seconds_of(hold, "hold")
         if not (0 < ahead < LONGEST and 0 < hold < LONGEST):
-            raise ValueError(f"ahead and hold are seconds, more than 0 and below {LONGEST:g}: not {ahead} and {hold}")
+            raise ValueError(f"ahead is {ahead}, hold is {hold}: must be seconds, more than 0 and below {LONGEST:g}")
         self.group = group
         self.ahead = ahead
         self.hold = hold
@@ -131,9 +131,9 @@ class Scheduler(Passes):
         self._schedules: dict[str, Schedule] = {}
         for schedule in sequence_of(schedules, "schedules"):
             if schedule.name in self._schedules:
-                raise ValueError(f"two schedules are called {schedule.name!r}: give one another name: name=…")
+                raise ValueError(f"two schedules have the name {schedule.name!r}; give one another name: name=…")
             if schedule.task.tube == group:
-                raise ValueError(f"schedule {schedule.name}: its task is in tube {group!r}, which is that of the plans")
+                raise ValueError(f"schedule {schedule.name}: its task must not be in {group!r}, the tube of the plans")
             key_of(group, schedule.name, 0)
             self._schedules[schedule.name] = schedule
         self._mine: set[str] = set()  # what the server has planned, at least once, as this scheduler would
@@ -148,15 +148,15 @@ class Scheduler(Passes):
                 self._stopped.wait(wait)
 
     def _tell_failed(self, described: str) -> None:
-        message = f"no schedule of group {self.group} is planned at present: {described}"
+        message = f"planning of group {self.group} failed, retrying: {described}"
         tell(log, logging.WARNING, "schedules-failed", message, group=self.group)
 
     def _tell_resumed(self) -> None:
-        message = f"the schedules of group {self.group} are planned again"
+        message = f"planning of group {self.group} resumed"
         tell(log, logging.INFO, "schedules-resumed", message, group=self.group)
 
     def _tell_ended(self, described: str, error: Exception) -> None:  # noqa: ARG002 its traceback says no more
-        message = f"no schedule of group {self.group} is planned any more: {described}"
+        message = f"planning of group {self.group} has stopped: {described}"
         tell(log, logging.ERROR, "schedules-ended", message, group=self.group)
 
     def run_once(self) -> None:
@@ -246,7 +246,7 @@ class Scheduler(Passes):
         for name in gone:
             with contextlib.suppress(NotFoundError, TooLateError):
                 term.change(self.group).cancel_keyed(PLAN_KEY + name)
-            message = f"schedule {name} is called off: no scheduler has it any more"
+            message = f"schedule {name} removed: no scheduler has it any more"
             tell(log, logging.WARNING, "schedule-removed", message, schedule=name)
         self._is_whole = interval > 0
         return interval
@@ -282,7 +282,7 @@ class Scheduler(Passes):
         try:
             return Plan.decode(body.decode())
         except ValueError as error:
-            message = f"schedule {name} begins anew: {error}"
+            message = f"schedule {name} starts with a new plan, as the old one is unreadable: {error}"
             tell(log, logging.ERROR, "schedule-plan-unreadable", message, schedule=name)
             return None
 
@@ -296,7 +296,7 @@ class Scheduler(Passes):
         is_same = old is None or (old.timing, old.work, old.tube) == (schedule.moments.text(), work, tube)
         stands_back = not is_same and name in self._mine and old is not None and latest <= old.renewed_until
         if stands_back and name not in self._superseded:
-            message = f"schedule {name} stands back: a scheduler that was started later has another definition of it"
+            message = f"schedule {name} not planned here: a scheduler that started later has another definition of it"
             tell(log, logging.WARNING, "schedule-superseded", message, schedule=name)
         (self._superseded.add if stands_back else self._superseded.discard)(name)
         return stands_back
@@ -353,7 +353,7 @@ class Scheduler(Passes):
         except UnsupportedError:
             raise
         except (BeanstalkdError, ValueError) as error:  # the latter: a name for which no key is long enough
-            message = f"schedule {name} is not planned at present: {described_of(error)}"
+            message = f"schedule {name} not planned, retrying: {described_of(error)}"
             tell(log, logging.ERROR, "schedule-refused", message, schedule=name)
 
 

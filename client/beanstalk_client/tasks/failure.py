@@ -68,7 +68,7 @@ class Retry(Exception):  # noqa: N818
     delay: float | None = None
 
     def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
-        super().__init__(reason or "it asks for another try")
+        super().__init__(reason or "retry requested")
         if delay is not None:
             seconds("delay", delay)  # which refuses a bad one
             self.delay = seconds_of(delay)

@@ -113,5 +113,5 @@ class JobGroup:
 
 def _plain(task: Any) -> Any:
     if not isinstance(task, (Task, Call, ResultCall)):
-        raise TypeError(f"{task!r} is neither a task nor a call that is still to be put")
+        raise TypeError(f"{task!r} is neither a task nor a call that was not put yet")
     return task

@@ -114,9 +114,9 @@ def read(body: bytes, serializer: Serializer) -> Message:
     except (AttributeError, KeyError, TypeError):
         raise UnreadableError('the body is not a mapping with "task", "args" and "kwargs"') from None
     if "buried" in content:
-        raise UnreadableError("the body is the report of a buried job, and no call")
+        raise UnreadableError("the body is the report of a buried job, not a call")
     if not (type(name) is str and type(args) in (list, tuple) and type(kwargs) is dict and type(meta) is dict):
-        raise UnreadableError('of the body, "task" must be text, "args" a list, "kwargs" and "meta" mappings')
+        raise UnreadableError('in the body, "task" must be a string, "args" a list, "kwargs" and "meta" mappings')
     return Message(name, args, kwargs, meta, checkpoint)
 
 

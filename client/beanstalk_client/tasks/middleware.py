@@ -114,7 +114,7 @@ class Run:
         """
         loop = asyncio._get_running_loop()
         if loop is not None and self._tasks is not None and not self._tasks.is_in_memory:
-            raise RuntimeError("checkpoint() was called in a coroutine: say `await current_run().acheckpoint(…)` there")
+            raise RuntimeError("checkpoint() was called in a coroutine: use `await current_run().acheckpoint(…)` there")
         saving = self._checkpoint(value)
         if loop is None and self._loop is not None:
             asyncio.run_coroutine_threadsafe(saving, self._loop).result()
@@ -167,7 +167,7 @@ class Run:
             RuntimeError: a coroutine calls it, which says `await current_run().aprogress(…)`.
         """
         if self._tasks is not None and not self._tasks.is_in_memory and asyncio._get_running_loop() is not None:
-            raise RuntimeError("progress() was called in a coroutine: say `await current_run().aprogress(…)` there")
+            raise RuntimeError("progress() was called in a coroutine: use `await current_run().aprogress(…)` there")
         steps = self._progress(fraction, note)
         if self._tasks is not None and steps is not None:
             self._tasks._do(self._task_tube + RESULTS, steps)

@@ -117,7 +117,7 @@ async def _tidy(
                     reports = [tube + errors for tube in tubes]
                     pause = max(PAUSE, PAUSE_EACH * (len(seen) + await forget_gone(client, reports)))
         except (Error, OSError) as error:
-            tell(log, logging.DEBUG, "reports-kept", f"reports could not be looked after: {error}")
+            tell(log, logging.DEBUG, "reports-kept", f"cannot update the reports: {error}")
         is_first = False
         await asyncio.sleep(pause * (1 + random.random()))
 

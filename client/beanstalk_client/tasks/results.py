@@ -270,9 +270,9 @@ class Result(Generic[R]):
         if state == DONE:
             return found.get("value")
         if state == GONE:
-            raise ResultGoneError(f"job {self.job_id} of tube {self.tube} is gone, and there is no result of it")
+            raise ResultGoneError(f"job {self.job_id} of tube {self.tube} is gone and has no result")
         lines = found.get("traceback") or []
-        raise TaskFailedError(str(found.get("error") or "the server has buried the job"), "\n".join(map(str, lines)))
+        raise TaskFailedError(str(found.get("error") or "the server buried the job"), "\n".join(map(str, lines)))
 
 
 def _progress_of(found: dict[str, Any]) -> Progress | None:
@@ -318,9 +318,9 @@ async def put_result(tasks: TaskQueue, tube: str, job_id: int, ttl: float, conte
         body = _written(tasks, content)
         await tasks._ado(tube + RESULTS, _put(job_id, ttl, body))
     except ValueError as error:
-        trouble = f"the result cannot be written: {error}"
+        trouble = f"the result cannot be serialized: {error}"
     except JobTooBigError:
-        trouble = f"the result is larger than a job of the server may be: {len(body)} bytes"
+        trouble = f"the result has {len(body)} bytes, more than a job of the server may have"
     else:
         return ""
     told = {"state": FAILED, "error": content.get("error", trouble), "traceback": []}

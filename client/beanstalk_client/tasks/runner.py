@@ -97,7 +97,7 @@ async def run_apart(call: Awaitable[Any], delivery: AnyDelivery, timeout: float 
                 apart.cancel()
                 await asyncio.wait([apart], timeout=CANCELLED_WITHIN)
                 if not apart.done():
-                    raise RunTimeoutError(f"it took longer than {timeout:g} s, and goes on although it is cancelled")
+                    raise RunTimeoutError(f"timed out after {timeout:g} s, and continues although it was cancelled")
         await apart
     except asyncio.CancelledError:  # before it began; or at its end, by the task
         if not apart.done():
@@ -109,7 +109,7 @@ async def run_apart(call: Awaitable[Any], delivery: AnyDelivery, timeout: float 
     if error is None:
         return value
     if is_over and issubclass(type(error), asyncio.CancelledError) and not delivery.is_called_off:
-        raise RunTimeoutError(f"it took longer than {timeout:g} s")
+        raise RunTimeoutError(f"timed out after {timeout:g} s")
     raise error
 
 
@@ -208,7 +208,7 @@ class TaskRunner:
         if inspect.isawaitable(result):  # also of a function that returns a coroutine, without being async
             result = await run_apart(result, delivery, task.timeout)
         if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
-            raise TypeError(f"task {task.name} has returned a coroutine or generator, whose code has not run")
+            raise TypeError(f"task {task.name} returned a coroutine or generator, whose code did not run")
         return result
 
     # What fails
@@ -239,10 +239,10 @@ class TaskRunner:
                 delay = min(Release(seconds_of(asked, "delay")).delay, LONGEST_DELAY)
         except BaseException as trouble:
             delay = delay_of(BACKOFF, tries, self._jitter)
-            message = f"its backoff failed, {delay:.3g} s is used: {describe(showable(trouble))}"
+            message = f"backoff failed, using {delay:.3g} s: {describe(showable(trouble))}"
             self._tell(logging.ERROR, "backoff-failed", delivery, task.name, message, error=showable(trouble))
         most = min(task.retries + 1, int(found.get("max-tries", 0)) or task.retries + 1)
-        message = f"failed, try {tries} of {most}; again in {delay:.3g} s: {describe(error)}"
+        message = f"failed, try {tries} of {most}; retrying in {delay:.3g} s: {describe(error)}"
         shown = error if self._all_tracebacks and not isinstance(error, (Retry, RunTimeoutError)) else None
         self._tell(logging.WARNING, "task-failed", delivery, task.name, message, error=shown, tries=tries, delay=delay)
         self._tell_middleware(Failure(error, tries, delay))
@@ -290,7 +290,7 @@ class TaskRunner:
                     tube + self._tasks.errors, delivery.job_id, task_report(delivery.job_id, tube, name, tries, error)
                 )
             except (Error, OSError, ValueError) as trouble:
-                message = f"no report of it in {tube}{self._tasks.errors}: {reason_of(trouble)}"
+                message = f"report not saved in {tube}{self._tasks.errors}: {reason_of(trouble)}"
                 self._tell(logging.WARNING, "report-lost", delivery, name, message)
         if task is not None and result_ttl:
             await self._tell_result(delivery, task, result_ttl, told_failure(error))
@@ -313,9 +313,9 @@ class TaskRunner:
         try:
             trouble = await put_result(self._tasks, task.tube, delivery.job_id, ttl, content)
         except (BeanstalkdError, ValueError) as error:
-            trouble = f"no result of it is kept: {reason_of(error)}"
+            trouble = f"result not saved: {reason_of(error)}"
         except (Error, OSError) as error:
-            message = f"no result of it is kept: {reason_of(error)}"
+            message = f"result not saved: {reason_of(error)}"
             self._tell(logging.WARNING, "result-lost", delivery, task.name, message)
             return False
         if trouble:

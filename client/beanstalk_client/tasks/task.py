@@ -133,7 +133,7 @@ class _Changeable(Generic[C]):
             TypeError, ValueError: it is no moment, or a datetime without a time zone.
         """
         if isinstance(moment, datetime.datetime) and moment.tzinfo is None:
-            raise ValueError("at: the moment has no time zone; say datetime(…, tzinfo=…)")
+            raise ValueError("at: the moment has no time zone; use datetime(…, tzinfo=…)")
         return self._having(delay=0.0, at=unix_time_of(moment))
 
     def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> C:
@@ -297,7 +297,7 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
             raise ValueError(f"task {name}: ttr is {ttr}; it must be 1 to {MAX_SECONDS} seconds")
         make.use(tube)  # which refuses a bad name
         if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _bodies(function)):
-            raise TypeError(f"task {name}: {function!r} is a generator function: a call of it runs none of its code")
+            raise TypeError(f"task {name}: {function!r} is a generator function: a call would not run its code")
         several = [give_up_on] if isinstance(give_up_on, type) else give_up_on
         kinds = sequence_of(several, f"task {name}: give_up_on")
         for each in kinds:
@@ -549,9 +549,9 @@ class Options:
             ValueError: `again` has no key, or `within` replaces nothing.
         """
         if self.again and not self.key:
-            raise ValueError("again is about a key: say task.key(…).again().put(…)")
+            raise ValueError("again requires a key: task.key(…).again().put(…)")
         if self.within and not (self.replace or self.again):
-            raise ValueError("within is about replacing: say task.key(…, replace=True).within(…).put(…)")
+            raise ValueError("within requires replace: task.key(…, replace=True).within(…).put(…)")
         values = {name: getattr(self, name) for name in _DEMANDS}
         demands = {
             name: value for name, value in values.items() if value is not None and value is not False and value != ""
@@ -583,8 +583,8 @@ class _Call(_Changeable[C], Generic[P, C]):
             return
         told = ", ".join(name for name, value in vars(self._options).items() if value != getattr(_PLAIN, name))
         warnings.warn(
-            f"a call of task {self._task.name} with {told or 'delay'} was never put, so nothing happens: end it with "
-            ".put(…), which takes the arguments of the task; delay takes a duration only, and puts nothing",
+            f"a call of task {self._task.name} with {told or 'delay'} was never put: end it with "
+            ".put(…), which takes the arguments of the task; delay takes only a duration and puts nothing",
             RuntimeWarning,
             stacklevel=2,
         )

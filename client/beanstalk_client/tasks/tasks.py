@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 
 NO_RESULTS = "results need jobs with keys, which beanstalkd does not have"
-NO_RESULT_YET = "a call in a database transaction has no job yet, and no result: put it without result()"
+NO_RESULT_YET = "inside a transaction there is no job yet, so no result(): use put(), or put after the commit"
 _NOTHING = contextlib.nullcontext()
 _KNOWS_PUT_WITH = methodcaller("knows", "put-with")
 
@@ -108,7 +108,7 @@ class Tasks:
         for name in options:
             if name not in ClientOptions.__annotations__:
                 known = ", ".join(sorted(ClientOptions.__annotations__))
-                raise TypeError(f"Tasks has no option {name}; those of clients are {known}")
+                raise TypeError(f"unknown option {name} of Tasks; the options of clients are {known}")
         read_addresses(addresses)  # which refuses a bad one
         make.use(tube)  # likewise
         if errors is not None:
@@ -181,7 +181,7 @@ class Tasks:
             }
             made: Task[..., Any] = Task(self, function, **given)
             if made.name in self._tasks:
-                raise ValueError(f"there is a task {made.name} already; give one of the two another name: name=…")
+                raise ValueError(f"a task {made.name} already exists; give one of the two another name: name=…")
             self._tasks[made.name] = made
             return made
 
@@ -302,7 +302,7 @@ class Tasks:
             if interval is not None:
                 given += datetime.timedelta(seconds=seconds_of(interval, "interval"))
         except OverflowError:
-            raise ValueError("interval: its parts are longer than any duration") from None
+            raise ValueError("interval: the sum of its parts is too long") from None
         return self._schedule(Every(given), options)
 
     def _schedule(self, moments: Moments, options: ScheduleOptions) -> Callable[[Task[P, R]], Task[P, R]]:
@@ -310,11 +310,11 @@ class Tasks:
 
         def add(task: Task[P, R]) -> Task[P, R]:
             if not isinstance(task, Task):
-                raise TypeError("a schedule stands above @tasks.task, not below it")
+                raise TypeError("a schedule must be above @tasks.task, not below it")
             given: Any = {**options, "name": options.get("name") or task.name}
             made = Schedule(moments=moments, task=task, **given)
             if made.name in self._schedules:
-                raise ValueError(f"there is a schedule {made.name} already; give one of the two another name: name=…")
+                raise ValueError(f"a schedule {made.name} already exists; give one of the two another name: name=…")
             self._schedules[made.name] = made
             return task
 
@@ -358,7 +358,7 @@ class Tasks:
     def _look_for_memory(self) -> None:
         if self.only_in_memory:
             raise RuntimeError(
-                "a test would connect to a server: say `with tasks.in_memory() as queue:`, or set only_in_memory to "
+                "a test would connect to a server: use `with tasks.in_memory() as queue:`, or set only_in_memory to "
                 "False for a test that needs a server"
             )
 
@@ -389,13 +389,13 @@ class Tasks:
         recorder = self._recorder(tube)
         if recorder is not None:
             if recorder.is_async:
-                raise RuntimeError("the database transaction is asynchronous: await aput, acancel, … instead")
+                raise RuntimeError("the database transaction is asynchronous: use await aput, acancel, … instead")
             return recorder
         self._look_for_memory()
         asyncio = sys.modules.get("asyncio")  # no event loop runs before its import
         if asyncio is not None and asyncio._get_running_loop() is not None:
             raise RuntimeError(
-                "a blocking call in an event loop, which could do nothing else meanwhile: await the call for asyncio "
+                "a blocking call would block the event loop: await the call for asyncio "
                 "instead (aput, aget, acancel, …), or use asyncio.to_thread"
             )
         client = self._of_threads.get()

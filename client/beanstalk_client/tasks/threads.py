@@ -56,7 +56,7 @@ class Threads:
         self, number: int, *, on_room: Callable[[], None] | None = None, on_hang: Callable[[], None] | None = None
     ) -> None:
         if number < 1:
-            raise ValueError(f"{number} threads; there must be 1 or more")
+            raise ValueError(f"threads is {number}: must be 1 or more")
         self._loop = asyncio.get_running_loop()
         self._number: int = number
         self.on_room = on_room
@@ -179,7 +179,7 @@ class Threads:
         if left > 0:
             call.timer = self._loop.call_later(left, self._check, call, timeout)
             return
-        call.future.set_exception(RunTimeoutError(f"it took longer than {timeout:g} s"))
+        call.future.set_exception(RunTimeoutError(f"timed out after {timeout:g} s"))
         self._drop(call)
 
     def _drop(self, call: _Call) -> None:

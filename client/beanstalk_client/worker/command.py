@@ -152,7 +152,7 @@ def read_group(text: str) -> Group:
     names, equals, number = text.partition("=")
     tubes = [name for name in names.split(",") if name]
     if not tubes:
-        raise argparse.ArgumentTypeError(f"{text!r} names no tube")
+        raise argparse.ArgumentTypeError(f"{text!r} must begin with the name of a tube")
     return Group(tuple(tubes), COUNT.read(number) if equals else 0)
 
 
@@ -178,7 +178,7 @@ def find_tasks(app: str) -> Tasks:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name + ".").startswith(error.name + "."):
-            raise UsageError(f"there is no module {error.name} here or in the path of Python") from None
+            raise UsageError(f"no module {error.name} in the working directory or on Python's path") from None
         raise UsageError(f"{module_name} cannot be imported: {_where(error)}") from None
     except Exception as error:
         raise UsageError(f"{module_name} cannot be imported: {_where(error)}") from None
@@ -210,7 +210,7 @@ def groups_of(options: argparse.Namespace, tasks: Tasks) -> list[Group]:
     """
     named: list[Group] = options.tube or [Group((tube,), 0) for tube in tasks.tubes]
     if not named:
-        raise UsageError(f"{options.app} has no task: there is nothing to do")
+        raise UsageError(f"{options.app} has no tasks")
     tubes = [tube for group in named for tube in group.tubes]
     for tube in tubes:
         if tubes.count(tube) > 1:
@@ -224,7 +224,7 @@ def warn_of_tubes(options: argparse.Namespace, tasks: Tasks) -> None:
         for tube in group.tubes:
             if tube not in tasks.tubes:
                 message = (
-                    f"--tube {tube}: no task of {options.app} has it; there are {', '.join(tasks.tubes) or 'none'}"
+                    f"--tube {tube}: no task of {options.app} uses it; its tubes are {', '.join(tasks.tubes) or 'none'}"
                 )
                 tell(log, logging.WARNING, "tube-without-task", message, tube=tube)
 
@@ -238,7 +238,7 @@ def schedules_of(options: argparse.Namespace, tasks: Tasks) -> AbstractContextMa
     if not options.schedule:
         return contextlib.nullcontext()
     if not tasks.schedules:
-        raise UsageError(f"--schedule: {options.app} has no schedule")
+        raise UsageError(f"--schedule: {options.app} has no schedules")
     connect = functools.partial(tasks.connect, name=own_name("beanstalk-scheduler"))
     try:
         return Scheduler(connect, tasks.schedules, group=options.group).in_thread()
@@ -254,7 +254,7 @@ def _check_moments(tasks: Tasks) -> None:
     """
     with contextlib.closing(tasks.connect()) as queue:
         if not queue.knows("put-with"):
-            raise UnsupportedError("--schedule: it does not know put-with, which schedules need; beanstalk-server does")
+            raise UnsupportedError("--schedule: schedules need put-with, which the server does not support")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -317,7 +317,7 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> int:
     except LifespanError as error:
         cause = error.__cause__
         assert cause is not None
-        message = f"the lifespan of {options.app} has failed: {_where(cause)}"
+        message = f"the lifespan of {options.app} failed: {_where(cause)}"
         tell(log, logging.ERROR, "lifespan-failed", message, cause)
         return FAILED
     if parent is not None and worker.is_recycled:

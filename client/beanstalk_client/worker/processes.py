@@ -112,7 +112,7 @@ class Processes:
     def _kill(self) -> None:
         while self._running:
             process = self._running.pop()
-            message = f"worker process {process.pid} has not ended in time: it is killed"
+            message = f"worker process {process.pid} did not end in time: killed"
             tell(log, logging.ERROR, "process-hung", message, pid=process.pid)
             _signal(process, signal.SIGKILL)
 
@@ -124,7 +124,7 @@ class Processes:
             try:
                 ended = await self._run_one(stopping)
             except OSError as error:  # too many processes, say
-                message = f"no worker process can be started: {error}; next attempt in {pause:g} s"
+                message = f"cannot start a worker process: {error}; retrying in {pause:g} s"
                 tell(log, logging.ERROR, "process-not-started", message)
             else:
                 if stopping.is_set():
@@ -136,7 +136,7 @@ class Processes:
                     continue
                 if time.monotonic() - began >= STEADY:
                     pause = FIRST_PAUSE
-                message = f"{ended} without a stop signal; another one starts in {pause:g} s"
+                message = f"{ended} without a stop signal; restarting in {pause:g} s"
                 tell(log, logging.ERROR, "process-ended", message, pid=ended.pid, status=ended.status)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(stopping.wait(), pause)

@@ -188,7 +188,7 @@ class Worker(Consumers):
             await self._tasks.aclose()
         tell(log, logging.INFO, "worker-stopped", f"worker {who} has stopped")
         if self._hangs:
-            raise ThreadsHangError("all threads hang in functions that have exceeded their timeout")
+            raise ThreadsHangError("all threads hang in functions that exceeded their timeout")
 
     def _room(self, threads: Threads | None) -> Callable[[], int] | None:
         """The number of further jobs that a consumer may begin, if there is a limit."""
@@ -204,7 +204,7 @@ class Worker(Consumers):
     def _tell_hang(self) -> None:
         """Stop, as no thread can run a job any more."""
         self._hangs = True
-        message = f"all threads, {self._number}, hang in functions that have exceeded their timeout: the worker ends"
+        message = f"all {self._number} threads hang in functions that exceeded their timeout: the worker ends"
         tell(log, logging.ERROR, "threads-hang", message, threads=self._number)
         if not self.is_stopping:
             self._finish("all threads hang", self._grace)
@@ -258,5 +258,5 @@ def resident_memory() -> int:
     try:
         import resource
     except ImportError:  # Windows
-        raise OSError("this system does not say how much memory a process has") from None
+        raise OSError("this system does not report the memory of a process") from None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -13,11 +13,11 @@ from beanstalk_client.errors import ForbiddenError, UnknownCommandError
 SHOWN: Final = 500
 
 CLUSTER: Final = {
-    "cluster-role": "role of the node that answers",
+    "cluster-role": "role of the answering node",
     "cluster-leader": "leader",
     "cluster-epoch": "epoch",
     "cluster-shards": "shards",
-    "cluster-shards-led": "of these, led by the node that answers",
+    "cluster-shards-led": "shards led by the answering node",
     "cluster-commit-latency-p50": "commit, p50 (µs)",
     "cluster-commit-latency-p99": "commit, p99 (µs)",
 }
@@ -43,9 +43,9 @@ async def clients(visit: Visit) -> Response:
     try:
         found = list(await visit.user.list_clients())
     except UnknownCommandError:
-        problem = "This server cannot list its clients: beanstalk-server can."
+        problem = "This server cannot list its clients; beanstalk-server can."
     except ForbiddenError:
-        problem = 'Your token may not list clients: that needs the right admin = "*".'
+        problem = 'Your token may not list clients: it needs the right admin = "*".'
     text, only = visit.text("q").lower(), visit.text("only")
     if text:
         found = [one for one in found if text in " ".join(str(one.get(key, "")) for key in SEARCHED).lower()]

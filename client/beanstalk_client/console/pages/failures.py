@@ -39,7 +39,7 @@ async def failure(visit: Visit) -> Response:
     group = visit.user.failures.find(visit.text("key"))
     if group is None:
         raise BadRequestError(
-            "There is no such group any more: its jobs were retried, deleted, or failed otherwise.", 404
+            "This group no longer exists: its jobs were retried or deleted, or failed with another error.", 404
         )
     await visit.user.failures.complete(group)
     return visit.page("failure.html", tab="failures", group=group, jobs=group.jobs[:SHOWN])

@@ -31,7 +31,7 @@ async def job(visit: Visit) -> Response:
     try:
         content = (await client.peek(job_id)).body
     except ForbiddenError:
-        problem = "Your token has no right to see its body."
+        problem = "Your token has no right to read the body."
     body = await asyncio.to_thread(describe, content)
     tube: dict[str, Any] = {}
     with contextlib.suppress(Error):

@@ -50,12 +50,12 @@ async def logout(visit: Visit) -> Response:
 async def _problem(visit: Visit, token: str) -> str:
     """Why a token is not taken; "" if it is."""
     if not token:
-        return "Give a token of the queue server."
+        return "Enter a token of the queue server."
     if token in visit.state.sessions.tokens() and not visit.state.users.of(token).sampler.is_unauthorized:
         return ""
     async with visit.state.attempts.place(visit.address):
         if await visit.request.is_disconnected():  # while it waited: there is no answer to find
-            return "The client has gone."
+            return "The browser disconnected."
         problem, is_wrong = await _try(visit, token)
     if is_wrong:
         await asyncio.sleep(visit.state.attempts.pause())  # it takes no place
@@ -71,9 +71,9 @@ async def _try(visit: Visit, token: str) -> tuple[str, bool]:
     try:
         await client.connect()
     except UnknownCommandError:
-        return "This server has no users, so it takes no token: start the console without --login.", True
+        return "This server has no users and accepts no tokens: start the console without --login.", True
     except UnauthorizedError:
-        return "The server does not know this token.", True
+        return "The server does not accept this token.", True
     except (Error, OSError) as error:
         return meaning(error), False
     finally:

@@ -151,7 +151,7 @@ async def order(visit: Visit) -> Response:
     op = _one(form, "op")
     make_order = OPERATIONS.get(op)
     if make_order is None:
-        raise BadRequestError("There is no such operation.")
+        raise BadRequestError("Unknown operation.")
     back = _back(_one(form, "back"))
     try:
         found = await make_order(visit, form)
@@ -223,7 +223,7 @@ async def _examples(visit: Visit, about: Selection) -> list[Example]:
             except NotFoundError:
                 line = "(gone)"
             except Error:
-                line = "(this token may not see its body)"
+                line = "(this token may not read the body)"
             else:
                 left -= len(content)
                 line = summary(content) if len(content) <= MAX_SUMMARIZED else size(len(content))
@@ -299,14 +299,14 @@ async def _select(visit: Visit, form: Form) -> Selection:
     if scope == "all":
         tube, state = read_name(_one(form, "tube")), _one(form, "state")
         if state not in STATES:
-            raise BadRequestError("There is no such state: ready, reserved, delayed, buried.")
+            raise BadRequestError("Unknown state: must be ready, reserved, delayed or buried.")
         total = int((await visit.user.client.stats_tube(tube))[f"current-jobs-{state}"])
         total = min(total, read_number(_one(form, "most"), "most", total))
         return Selection([], total, f"all {total:,} {state} jobs of tube {tube}", tube, state)
     if scope == "search":
         search = visit.state.searches.find(visit.owner, read_number(_one(form, "search"), "search"))
         if search is None:
-            raise BadRequestError("There is no such search any more.", 404)
+            raise BadRequestError("This search no longer exists.", 404)
         ids = [int(job["id"]) for job in search.found]
         ids = ids[: read_number(_one(form, "most"), "most", len(ids))]
         words = f"all {jobs_in_words(len(ids))} found in tube {search.tube}"
@@ -314,8 +314,8 @@ async def _select(visit: Visit, form: Form) -> Selection:
     if scope == "group":
         group = visit.user.failures.find(_one(form, "group"))
         if group is None:
-            raise BadRequestError("There is no such group any more: reload the page.", 404)
-        words = f"{jobs_in_words(len(group.jobs))} of tube {group.tube} that failed alike"
+            raise BadRequestError("This group no longer exists: reload the page.", 404)
+        words = f"{jobs_in_words(len(group.jobs))} of tube {group.tube} with the same error"
         state = "ready" if group.state == "dead" else group.state
         return Selection([job.id for job in group.jobs], len(group.jobs), words, group.tube, state, group.error)
     ids = [read_number(text, "id") for text in form.get("id", [])]
@@ -330,11 +330,13 @@ async def _select(visit: Visit, form: Form) -> Selection:
 
 async def _kick(visit: Visit, form: Form) -> Order:
     found = await select(visit, form, ("buried", "delayed"), "Only buried and delayed jobs can be kicked.")
-    return Order(f"Kick {found.words}", found.total, found.each(make.kick_job), "They are ready at once.", about=found)
+    return Order(
+        f"Kick {found.words}", found.total, found.each(make.kick_job), "They become ready at once.", about=found
+    )
 
 
 async def _delete(visit: Visit, form: Form) -> Order:
-    problem = "Jobs that workers have reserved cannot be deleted: only their workers can."
+    problem = "Reserved jobs cannot be deleted here: only their workers can delete them."
     found = await select(visit, form, MOVED_STATES, problem)
     return Order(f"Delete {found.words}", found.total, found.each(make.delete), is_final=True, about=found)
 
@@ -349,29 +351,29 @@ async def _reschedule(visit: Visit, form: Form) -> Order:
         message = f"Bad delay {shown(delay, 30)!r}: must be seconds, or a number with a unit: 90, 30m, 2h, 1d."
         raise BadRequestError(message, field="delay") from None
     what = f"Reschedule {found.words} to {moment(time.time() + left)}"
-    warning = "A job that waits for the end of a group does not wait for it any more."
+    warning = "A job that waits for the end of a group no longer waits for it."
     return Order(what, found.total, found.reorder(lambda each: make.reschedule(each, delay)), warning, about=found)
 
 
 async def _reprioritize(visit: Visit, form: Form) -> Order:
-    problem = "Jobs that workers have reserved keep their priority."
+    problem = "Reserved jobs keep their priority."
     found = await select(visit, form, MOVED_STATES, problem)
     priority = read_number(_one(form, "pri"), "pri", most=MAX_PRIORITY)
     what = f"Reprioritize {found.words} to {priority}"
-    warning = "The smallest number is the most urgent. Reserved jobs are passed over."
+    warning = "The smallest number is the most urgent. Reserved jobs are skipped."
     return Order(what, found.total, found.reorder(lambda each: make.reprioritize(each, priority)), warning, about=found)
 
 
 async def _bury(visit: Visit, form: Form) -> Order:
-    found = await select(visit, form, (), "The protocol buries single jobs: mark them.")
-    warning = "Each is reserved for a moment, which counts as a reserve. Reserved jobs are passed over."
+    found = await select(visit, form, (), "The protocol can bury only single jobs: mark them.")
+    warning = "Each is reserved for a moment, which counts as a reserve. Reserved jobs are skipped."
     return Order(
         f"Bury {found.words}", found.total, lambda client: actions.bury(client, found.ids), warning, about=found
     )
 
 
 async def _move(visit: Visit, form: Form) -> Order:
-    found = await select(visit, form, MOVED_STATES, "Jobs that workers have reserved cannot be moved.")
+    found = await select(visit, form, MOVED_STATES, "Reserved jobs cannot be moved.")
     target = read_name(_one(form, "to"), "destination tube", "to")
 
     def steps(client: Client) -> Steps:
@@ -382,8 +384,8 @@ async def _move(visit: Visit, form: Form) -> Order:
     warning = "They keep their ids, states, priorities and deadlines."
     if found.ids:
         warning = (
-            "The protocol moves no single jobs: each is put into the other tube as a new job with a new id, ready or "
-            "delayed, and then deleted. Its age, its tries, and the demands of its producer begin anew."
+            "The protocol cannot move single jobs: each is put into the other tube as a new job with a new id, ready "
+            "or delayed, and then deleted. Its age, tries and attributes start again."
         )
     return Order(f"Move {found.words} to tube {target}", found.total, steps, warning, asks=True, about=found)
 
@@ -395,7 +397,7 @@ async def _redrive(visit: Visit, form: Form) -> Order:
         f"Redrive {jobs_in_words(total)} of tube {tube}",
         total,
         lambda client: actions.in_parts(lambda part: client.redrive(tube, part), max(total, 1)),
-        "Each goes back to the tube that it has come from, ready, with all its tries. Other jobs stay.",
+        "Each dead letter returns to its origin, ready, with all its tries. Other jobs stay.",
         asks=True,
         about=Selection([], total, "", tube, "ready"),
     )
@@ -452,7 +454,7 @@ async def _clear(visit: Visit, form: Form) -> Order:
         f"Clear {_tubes_in_words(names)}: delete {jobs_in_words(total)}, ready, delayed and buried",
         total,
         _for_tubes(names, lambda client, name: actions.once(client.clear_tube(name))),
-        "Jobs that workers have reserved stay.",
+        "Reserved jobs stay.",
         is_final=True,
         about=names,
     )
@@ -465,7 +467,7 @@ async def _cancel_group(visit: Visit, form: Form) -> Order:
         f"Delete {jobs_in_words(total)} of group {name}, ready, delayed and buried",
         total,
         lambda client: actions.once(client.cancel_group(name)),
-        "Jobs that workers have reserved stay. What waits for the group is ready when none is left.",
+        "Reserved jobs stay. Jobs that wait for the group become ready when none is left.",
         is_final=True,
     )
 
@@ -478,7 +480,7 @@ async def _kick_tubes(visit: Visit, form: Form) -> Order:
         f"Kick {jobs_in_words(total)} that {'is' if total == 1 else 'are'} buried in {_tubes_in_words(names)}",
         total,
         _for_tubes(names, lambda client, name: actions.kick(client, name, "buried", totals.get(name, 0))),
-        "They are ready at once.",
+        "They become ready at once.",
         about=names,
     )
 
@@ -492,14 +494,14 @@ async def _pause(_: Visit, form: Form) -> Order:
     names = _tubes(form)
     length = read_number(_one(form, "seconds"), "seconds", DEFAULT_PAUSE, MAX_TIMEOUT)
     if not length:
-        raise BadRequestError("A pause is 1 second at least.", field="seconds")
-    note, warning = f"paused for {length} s", "Workers get no job of it until then."
+        raise BadRequestError("A pause must be at least 1 second.", field="seconds")
+    note, warning = f"paused for {length} s", "Workers get no jobs from it until then."
     return _set_pause(f"Pause {_tubes_in_words(names)} for {length} s", names, length, note, warning)
 
 
 async def _pause_until_resumed(_: Visit, form: Form) -> Order:
     names = _tubes(form)
-    note, warning = "paused until resumed", "Workers get no job of it until then."
+    note, warning = "paused until resumed", "Workers get no jobs from it until then."
     return _set_pause(f"Pause {_tubes_in_words(names)} until resumed", names, PAUSE_UNTIL_RESUMED, note, warning)
 
 
@@ -509,7 +511,7 @@ async def _resume(_: Visit, form: Form) -> Order:
 
 
 async def _drain(_: Visit, __: Form) -> Order:
-    warning = "Every put is answered DRAINING until drain mode is ended or the server restarts. Workers go on."
+    warning = "Every put gets DRAINING until drain mode ends or the server restarts. Workers continue."
     what = "Drain the server: take no new jobs"
     return Order(what, None, lambda client: actions.once(client.drain(), "drains"), warning, asks=True)
 
@@ -581,7 +583,7 @@ async def _run_now(_: Visit, form: Form) -> Order:
         new = await client.put(job.body, int(found["pri"]), 0, int(found["ttr"]))
         return f"job {new} is in tube {found['tube']}"
 
-    warning = "A job as that of the next firing is put now; the schedule goes on as planned."
+    warning = "A copy of the next firing's job is put now; the schedule continues as planned."
     what = f"Run the firing of schedule {_one(form, 'schedule')} of {_moment(form)} now"
     return _of_next_firing(form, what, put_copy, warning=warning, asks=True)
 
@@ -591,7 +593,7 @@ async def _skip(_: Visit, form: Form) -> Order:
 
     async def delete(client: Client, job: Job[bytes], found: Statistics) -> str:
         if found["state"] != "delayed":
-            raise actions.RefusedError("It has fired by now.")
+            raise actions.RefusedError("It has already fired.")
         await client.delete(job.id)
         return f"the firing {_firing_key(form)} is skipped"
 

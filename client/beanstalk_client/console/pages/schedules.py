@@ -33,9 +33,9 @@ STALE_AFTER: Final = 3 * EVERY + 60
 DAY: Final = 86400
 
 OUTCOMES: Final = {
-    "ready": "waits for a worker",
+    "ready": "waiting for a worker",
     "reserved": "runs",
-    "delayed": "failed, and is tried again",
+    "delayed": "failed, will be retried",
     "buried": "failed",
     "": "done",
 }
@@ -101,9 +101,9 @@ async def schedules(visit: Visit) -> Response:
             lines += await _plans(visit, group)
         outboxes = await _outboxes(visit)
     except UnknownCommandError:
-        problem = "This server has no keys and no lists, so it has no schedules: beanstalk-server has."
+        problem = "Schedules need keys and list-jobs, which this server does not support; beanstalk-server does."
     except ForbiddenError:
-        problem = "Your token has no right to inspect the tubes of plans and of outboxes."
+        problem = "Your token has no right to inspect the tubes of plans and outboxes."
     lines.sort(key=lambda line: (line.next or 2**40, line.name))
     return visit.page(
         "schedules.html", tab="schedules", lines=lines, outboxes=outboxes, problem=problem, now=time.time()

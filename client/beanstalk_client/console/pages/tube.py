@@ -23,7 +23,7 @@ POLICY: Final = {
     "refused-delay": "puts refused: delay too long",
     "refused-size": "puts refused: body too large",
     "expired-jobs": "expired",
-    "dead-jobs": "gone to the dead tube",
+    "dead-jobs": "moved to the dead tube",
     "retried-jobs": "retried after a backoff",
     "redriven-jobs": "redriven from here",
     "held-keys": "held keys",
@@ -65,7 +65,7 @@ async def tube(visit: Visit) -> Response:
         (each for each in ("buried", "ready", "reserved", "delayed") if getattr(row, each)), "ready"
     )
     if state not in STATES:
-        raise BadRequestError("There is no such state: ready, reserved, delayed, buried.")
+        raise BadRequestError("Unknown state: must be ready, reserved, delayed or buried.")
     following = visit.text("from", "0")
     if not re.fullmatch(r"\d[-0-9]{0,82}", following, re.ASCII):
         raise BadRequestError("Bad position in the list.")
@@ -109,7 +109,7 @@ async def begin_search(visit: Visit) -> Response:
     if state not in STATES or not text or len(text) > 1000:
         raise BadRequestError("A search needs a text of 1 to 1,000 characters, and a state.")
     if not await visit.knows("list-jobs"):
-        raise BadRequestError("This server cannot list jobs, so they cannot be searched: beanstalk-server can.", 501)
+        raise BadRequestError("This server cannot list jobs, so they cannot be searched; beanstalk-server can.", 501)
     figures = await visit.user.client.stats_tube(name)
     total = int(figures[f"current-jobs-{state}"])
     search = visit.state.searches.begin(visit.owner, visit.user, name, state, text, total)
@@ -119,7 +119,7 @@ async def begin_search(visit: Visit) -> Response:
 async def search(visit: Visit) -> Response:
     found = visit.state.searches.find(visit.owner, visit.number("id"))
     if found is None:
-        raise BadRequestError("There is no such search any more.", 404)
+        raise BadRequestError("This search no longer exists.", 404)
     found.look()
     page = max(visit.number("page", 1, 10**4), 1)
     jobs = found.found[(page - 1) * SEARCH_PAGE : page * SEARCH_PAGE]

@@ -81,7 +81,7 @@
       for (const button of all("button[name=op]", form)) {
         const needed = form.elements[NEEDED[button.value]];
         button.disabled = Boolean(none || (needed && !needed.value.trim()));
-        button.title = none ? "Mark a row first" : button.disabled ? `Give ${needed.getAttribute("aria-label") || "a value"}` : "";
+        button.title = none ? "Mark a row first" : button.disabled ? `Enter ${needed.getAttribute("aria-label") || "a value"}` : "";
       }
     }
   };
@@ -238,7 +238,7 @@
       if (answer.status === 403 && await renewToken(form)) { await send(form, button); return; }
       const page = read(await answer.text());
       const problem = one("#problem", page) || one("main p", page) || page.body;
-      refuse(form, signedOut ? "You are signed out: sign in again in another tab, then try again." : problem.textContent.trim() || `The console answers ${answer.status}.`, one("[aria-invalid]", page)?.name);
+      refuse(form, signedOut ? "You are signed out: sign in again in another tab, then try again." : problem.textContent.trim() || `The console answered with status ${answer.status}.`, one("[aria-invalid]", page)?.name);
     } catch { refuse(form, "The console does not answer: try again."); }
   };
 

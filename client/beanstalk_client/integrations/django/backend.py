@@ -101,9 +101,9 @@ class BeanstalkBackend(BaseTaskBackend):
         super().validate_task(task)
         retries, backoff = getattr(task, "retries", None), getattr(task, "backoff", None)
         if retries is not None and not is_count(retries):
-            raise InvalidTask(f"retries is {retries!r}; it is a whole number, 0 at the least.")
+            raise InvalidTask(f"retries is {retries!r}; it must be a whole number, 0 or more.")
         if backoff is not None and not is_seconds(backoff, 0):
-            raise InvalidTask(f"backoff is {backoff!r}; it is seconds, or as '5m', 0 at the least.")
+            raise InvalidTask(f"backoff is {backoff!r}; it must be seconds or a text such as '5m', 0 or more.")
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Put a task as a job. Within a transaction, it exists if and only if that commits, with the option `outbox`;
@@ -190,7 +190,7 @@ class BeanstalkBackend(BaseTaskBackend):
         """
         if isinstance(result, str):
             if not self.queues:
-                raise ValueError("the queues of this backend are not known: cancel what enqueue has returned")
+                raise ValueError("the backend has no QUEUES, so an id is not enough: pass the result of enqueue")
             key, queues = result, sorted(self.queues)
         else:
             key, queues = result.id, [result.task.queue_name]
@@ -221,7 +221,7 @@ class BeanstalkBackend(BaseTaskBackend):
             yield checks.Error(f"TASKS[{self.alias!r}]: {what}", hint=hint, id="beanstalk_client.E001")
         if not apps.is_installed(APP):
             yield checks.Warning(
-                f"TASKS[{self.alias!r}] is a beanstalk server, and `manage.py beanstalk_worker` does not exist",
+                f"TASKS[{self.alias!r}] needs a worker, and `manage.py beanstalk_worker` is not installed",
                 hint=f"Add {APP!r} to INSTALLED_APPS.",
                 id="beanstalk_client.W001",
             )
@@ -245,5 +245,5 @@ def backend_of(alias: str) -> BeanstalkBackend:
     """
     backend: Any = task_backends[alias]
     if not isinstance(backend, BeanstalkBackend):
-        raise ImproperlyConfigured(f"TASKS[{alias!r}] is {type(backend).__name__}, and no beanstalk server")
+        raise ImproperlyConfigured(f"TASKS[{alias!r}] is {type(backend).__name__}, not a BeanstalkBackend")
     return backend

@@ -63,9 +63,9 @@ def decode(body: bytes) -> Message:
         call = json.loads(body)
         path, args, kwargs, meta = call["task"], call["args"], call["kwargs"], call["meta"]
         if not (isinstance(path, str) and isinstance(args, list) and isinstance(kwargs, dict)):
-            raise TypeError("task, args and kwargs are a string, a list and an object")
+            raise TypeError("task must be a string, args a list and kwargs an object")
         run_after = meta["run_after"] and datetime.datetime.fromisoformat(meta["run_after"])
         enqueued_at = datetime.datetime.fromisoformat(meta["enqueued_at"])
         return Message(path, args, kwargs, str(meta["id"]), meta["queue"], meta["priority"], enqueued_at, run_after)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"the body is not that of a task: {type(error).__name__}: {error}") from error
+        raise ValueError(f"the body is not a task: {type(error).__name__}: {error}") from error

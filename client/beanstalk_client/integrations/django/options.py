@@ -72,7 +72,7 @@ def problems(given: Mapping[str, Any], queues: frozenset[str]) -> Iterator[tuple
     known = (*CLIENT_OPTIONS, *Options._fields[1:])
     for name in given:
         if name not in known:
-            yield f"OPTIONS[{name!r}] is unknown", f"The options are {', '.join(known)}."
+            yield f"OPTIONS[{name!r}] is unknown", f"It must be one of {', '.join(known)}."
     options = read_options(given)
     target = {name: value for name, value in options.client.items() if not name.endswith("timeout")}
     try:
@@ -82,27 +82,30 @@ def problems(given: Mapping[str, Any], queues: frozenset[str]) -> Iterator[tuple
     for name in TIMEOUTS:
         value = given.get(name)
         if value is not None and not (is_seconds(value, 0) and seconds_of(value)):
-            yield f"OPTIONS[{name!r}] is {value!r}", "It is seconds, or as '5m', more than 0."
+            yield f"OPTIONS[{name!r}] is {value!r}", "It must be seconds or a text such as '5m', more than 0."
     if not is_seconds(options.ttr, 1):
-        yield f"OPTIONS['ttr'] is {options.ttr!r}", "It is seconds, or as '5m', 1 second at the least."
+        yield f"OPTIONS['ttr'] is {options.ttr!r}", "It must be seconds or a text such as '5m', at least 1 second."
     if not is_seconds(options.backoff, 0):
-        yield f"OPTIONS['backoff'] is {options.backoff!r}", "It is seconds, or as '5m', 0 at the least."
+        yield f"OPTIONS['backoff'] is {options.backoff!r}", "It must be seconds or a text such as '5m', 0 or more."
     if not is_count(options.retries):
-        yield f"OPTIONS['retries'] is {options.retries!r}", "It is a whole number, 0 at the least."
+        yield f"OPTIONS['retries'] is {options.retries!r}", "It must be a whole number, 0 or more."
     if options.result_ttl is not None:
         if not is_seconds(options.result_ttl, 1):
             what = f"OPTIONS['result_ttl'] is {options.result_ttl!r}"
-            yield what, "It is seconds, or as '1h', 1 second at the least; None keeps no results."
+            yield what, "It must be seconds or a text such as '1h', at least 1 second; None keeps no results."
         if not queues:
-            what = "OPTIONS['result_ttl'] without QUEUES"
+            what = "OPTIONS['result_ttl'] requires QUEUES"
             yield what, "Name all QUEUES: an id does not say which queue its task is in."
     if options.outbox is not None and options.outbox not in django_settings.DATABASES:
         what = f"OPTIONS['outbox'] is {options.outbox!r}"
-        yield what, "It is the alias of a database, such as 'default'; None puts tasks at once."
+        yield what, "It must be the alias of a database, such as 'default'; None: tasks are put at once."
     elif options.outbox is not None and not apps.is_installed(OUTBOX_APP):
-        yield "OPTIONS['outbox'] without its app", f"Add {OUTBOX_APP!r} to INSTALLED_APPS, and migrate."
+        yield "OPTIONS['outbox'] requires its app", f"Add {OUTBOX_APP!r} to INSTALLED_APPS, and migrate."
     for queue in sorted(queues):
         try:
             make.use(f"{options.prefix}{queue}")
         except (TypeError, ValueError) as error:
-            yield f"queue {queue!r} has no valid tube: {error}", "Tubes have 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( )."
+            yield (
+                f"queue {queue!r} has no valid name of a tube: {error}",
+                "A tube must have 1 to 200 characters of A-Z a-z 0-9 - + / ; . $ _ ( ).",
+            )

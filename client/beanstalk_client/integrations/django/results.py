@@ -109,13 +109,13 @@ def result_of(message: Message, alias: str) -> Any:
     """
     module = message.path.rpartition(".")[0]
     if not _may_be_imported(module):
-        raise UnrunnableError(f"{message.path} is of no installed app, and its module is not imported here")
+        raise UnrunnableError(f"{message.path} is not in an installed app, and its module was not imported")
     try:
         found = import_string(message.path)
     except Exception as error:  # a module may raise any exception
         raise UnrunnableError(f"{message.path} cannot be imported: {describe(error)}") from error
     if not isinstance(found, Task):
-        raise UnrunnableError(f"{message.path} is {type(found).__name__}, and no task")
+        raise UnrunnableError(f"{message.path} is {type(found).__name__}, not a task")
     try:
         task = found.using(
             priority=message.priority,
@@ -125,7 +125,7 @@ def result_of(message: Message, alias: str) -> Any:
         )
         return new_result(task, message.id, message.args, message.kwargs, alias, shown_moment(message.enqueued_at))
     except (InvalidTask, TypeError, ValueError) as error:
-        raise UnrunnableError(f"{message.path} does not run here: {error}") from error
+        raise UnrunnableError(f"{message.path} cannot run here: {error}") from error
 
 
 def _may_be_imported(module: str) -> bool:

@@ -194,9 +194,9 @@ class DjangoTaskRunner:
         try:
             kept = await self._results.load(run.result.id)
         except BeanstalkdError as error:
-            self._tell_lost(run, f"former attempts are not known: {reason_of(error)}")
+            self._tell_lost(run, f"earlier attempts are unknown: {reason_of(error)}")
         except (Error, OSError) as error:
-            self._tell_lost(run, f"it does not begin: {reason_of(error)}")
+            self._tell_lost(run, f"not started: {reason_of(error)}")
             return False
         else:
             if kept is not None:
@@ -221,12 +221,12 @@ class DjangoTaskRunner:
                 await self._results.put(message, record_of(result, delivery.job_id), run.delay or 0.0)
             except JobTooBigError:
                 if result.status == TaskResultStatus.SUCCESSFUL:
-                    raise ResultTooBigError("arguments and return value are larger than a job may be") from None
+                    raise ResultTooBigError("arguments and return value are too large for a job") from None
                 await self._results.put(message, record_of(result, delivery.job_id, 0), run.delay or 0.0)
         except BeanstalkdError as error:
-            self._tell_lost(run, f"its result is not kept: {reason_of(error)}")
+            self._tell_lost(run, f"result not saved: {reason_of(error)}")
         except (Error, OSError) as error:
-            self._tell_lost(run, f"its result is not kept: {reason_of(error)}")
+            self._tell_lost(run, f"result not saved: {reason_of(error)}")
             return False
         return True
 
@@ -279,7 +279,7 @@ class DjangoTaskRunner:
             tube = str(found["tube"])
             await self._report(tube + ERRORS, delivery.job_id, task_report(delivery.job_id, tube, name, tries, error))
         except (Error, OSError, ValueError) as trouble:
-            text = f"job {delivery.job_id}: no report of why it is buried: {reason_of(trouble)}"
+            text = f"job {delivery.job_id}: report not saved: {reason_of(trouble)}"
             tell(log, logging.WARNING, "report-lost", text, job=delivery.job_id)
         return Release() if is_last_attempt(found) else Bury()  # to the dead tube, if there is one
 
@@ -374,7 +374,7 @@ class _Run:
             self.delay = delay_of(self._backoff, tries)
             change(self.result, status=TaskResultStatus.READY, finished_at=None)
             self.save()
-            text = f"failed, try {tries} of {self.retries + 1}; again in {self.delay:.3g} s: {describe(error)}"
+            text = f"failed, try {tries} of {self.retries + 1}; retrying in {self.delay:.3g} s: {describe(error)}"
             text = f"task {self.result.id} ({self.result.task.module_path}): {text}"
             tell(log, logging.WARNING, "task-failed", text, error, task=self.result.id, tries=tries, delay=self.delay)
             return

@@ -61,10 +61,10 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
             raise CommandError(str(error)) from error
         queues = options["queue"] or sorted(backend.queues)
         if not queues:
-            raise CommandError(f"TASKS[{options['backend']!r}] has no QUEUES: say which ones with --queue")
+            raise CommandError(f"TASKS[{options['backend']!r}] has no QUEUES: name them with --queue")
         unknown = [queue for queue in queues if backend.queues and queue not in backend.queues]
         if unknown:
-            raise CommandError(f"queue {unknown[0]!r} is none of {', '.join(sorted(backend.queues))}")
+            raise CommandError(f"queue {unknown[0]!r} is unknown: must be one of {', '.join(sorted(backend.queues))}")
         configure_logging(options["verbosity"])
         autodiscover_modules("tasks")
         worker_id = options["worker_id"] or get_random_string(32)
@@ -75,7 +75,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         try:
             run(serve(runner, tubes, at_once, options["grace"], worker_id))
         except Error as error:
-            raise CommandError(f"the server refuses: {reason_of(error)}") from error
+            raise CommandError(f"refused by the server: {reason_of(error)}") from error
 
 
 async def serve(

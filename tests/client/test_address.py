@@ -132,7 +132,7 @@ def test_a_token_may_go_to_this_machine(written):
 
 @pytest.mark.parametrize("written", ["queue.example.com", "192.0.2.1", "[2001:db8::1]:1", ["localhost", "queue"]])
 def test_a_token_does_not_cross_a_network_in_the_clear(written):
-    with pytest.raises(ValueError, match="over TLS only") as refused:
+    with pytest.raises(ValueError, match="without TLS") as refused:
         read_target(written, token="secret")
     assert "secret" not in str(refused.value)
     assert read_target(written, token="secret", insecure_token=True).token == "secret"
@@ -145,7 +145,7 @@ def test_loopback_is_local():
 
 
 def test_addresses_with_and_without_tls_do_not_go_together():
-    with pytest.raises(ValueError, match="all addresses"):
+    with pytest.raises(ValueError, match="with and without"):
         read_target(["beanstalks://a", "b"])
     context = ssl.create_default_context()
     assert read_target(["beanstalks://a", "b"], tls=context).context is context

@@ -251,7 +251,7 @@ def test_a_body_that_is_too_large_is_refused(ask, statistics):
     statistics()
 
 
-@pytest.mark.parametrize(("consume", "status", "end"), [("bench-*", 0, "at the end\n"), ("x", 1, "no right to it\n")])
+@pytest.mark.parametrize(("consume", "status", "end"), [("bench-*", 0, "at the end\n"), ("x", 1, "lacks the right\n")])
 def test_it_needs_the_rights_to_produce_and_consume_and_no_others(consume, status, end, run, capsys):
     user = UserConfig(name="u", produce=("bench-*",), consume=(consume,))
     server = run(listeners=(ListenerConfig(address="127.0.0.1:0", user="u"),), users=(user,))

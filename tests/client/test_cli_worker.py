@@ -291,7 +291,7 @@ def test_a_signal_lets_commands_end_and_takes_no_more(server, queue, work, numbe
     worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
     worker.starts(first)
     worker.process.send_signal(number)
-    worker.says("stopping: running commands")
+    worker.says("stopping after the running commands")
     worker.go()
     assert worker.process.wait(60) == 0
     assert (state(queue, first), state(queue, second)) == ("deleted", "ready")
@@ -302,7 +302,7 @@ def test_a_second_signal_ends_commands_and_releases_their_jobs(server, queue, wo
     worker = work(server, "--max-tries", "1", "--", "sh", "-c", UNTIL_TOLD)
     worker.starts(job)
     worker.process.send_signal(signal.SIGTERM)
-    worker.says("stopping: running commands")  # two signals at once may be one
+    worker.says("stopping after the running commands")  # two signals at once may be one
     assert worker.ends(signal.SIGTERM) == 0
     assert state(queue, job) == "ready"
     assert "stopped by a second signal" in worker.said()
@@ -361,7 +361,7 @@ def test_a_server_that_is_killed_and_comes_back_with_its_jobs(program, when, wor
         worker = work(server, "-v", "--", "sh", "-c", "echo ran >> $D/runs; " + UNTIL_TOLD)
         pid = worker.starts(job)
         server.kill()
-        worker.says("the connection is lost")
+        worker.says("lost connection to ")
         if when == "when it has ended":
             worker.go()
             eventually(lambda: gone(pid), "the command has ended")
@@ -386,7 +386,7 @@ def test_a_worker_stops_although_there_is_no_server_any_more(work, tube):
     worker = work(server, "--answer-within", "0.2", "--", "sh", "-c", UNTIL_TOLD)
     worker.starts(job)
     server.kill()
-    worker.says("the connection is lost")
+    worker.says("lost connection to ")
     worker.process.send_signal(signal.SIGTERM)
     worker.go()
     assert worker.process.wait(60) == 0

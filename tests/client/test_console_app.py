@@ -836,7 +836,7 @@ async def test_marked_and_all_jobs_are_reprioritized_and_reserved_ones_passed_ov
         await visitor.order("reprioritize", scope="all", tube="mails", state="ready", pri="9")
         assert {job["pri"] for job in queue.list_jobs("mails", "ready")} == {9}
         await visitor.order("reprioritize", scope="all", tube="mails", state="reserved", pri="9")
-        assert "reserved keep their priority" in visitor.text
+        assert "Reserved jobs keep their priority" in visitor.text
 
 
 async def test_what_was_typed_is_kept_after_an_error(queue, visitor):

@@ -127,7 +127,7 @@ ORDERS = {
         "/job?id={ready}", "fill New priority; 0 is the most urgent=5|press Reprioritize to", "ready has 5"
     ),
     "put again": (
-        "/job?id={delayed}", "open Put it again|fill Body=changed|fill Delay, s=0|press Put again", "mails 4 1 3"
+        "/job?id={delayed}", "open Put again with|fill Body=changed|fill Delay, s=0|press Put again", "mails 4 1 3"
     ),
     "put": ("/tube?name=mails", "open Put a job|fill Body=new|fill Delay, s=9|fill Key=a-1|press Put", "mails 3 3 3"),
     "kick marked": ("/tube?name=mails&state=buried", "mark 2|press Kick", "mails 5 2 1"),
@@ -322,7 +322,7 @@ def test_a_body_that_is_put_again_is_as_it_was(browse, shop, body):
     (job_id,) = put(shop.queue, "odd", body.encode())
     person = browse(shop.address)
     person.go(f"/job?id={job_id}")
-    person.open("Put it again")
+    person.open("Put again with")
     person.press("Put again")
     eventually(lambda: state(shop.queue, job_id) == "gone", "it has been put again")
     shop.queue.use("odd")

@@ -40,10 +40,10 @@ def test_bad_addresses_of_the_page(text):
     ("arguments", "told"),
     [
         (["--listen", "0.0.0.0:0"], "not a loopback address: give --login or --behind-proxy HEADER"),
-        (["--listen", "queue.example.com:0", "--read-only"], "others can reach this address"),
-        (["--listen-key", "x"], "--listen-key goes together with --listen-cert"),
+        (["--listen", "queue.example.com:0", "--read-only"], "not a loopback address"),
+        (["--listen-key", "x"], "--listen-key requires --listen-cert"),
         (["http://x"], "must begin with beanstalk://"),
-        (["beanstalk://:token@192.0.2.1:1"], "a token is sent over TLS only"),
+        (["beanstalk://:token@192.0.2.1:1"], "refused to send the token without TLS"),
     ],
 )
 def test_what_is_refused(arguments, told, capsys):

@@ -44,7 +44,10 @@ def test_several_tubes_are_one_problem():
         ({"draining": "true"}, "The server is in drain mode: it takes no new jobs."),
         ({"current-memory": 92, "max-memory": 100}, "Jobs use 92% of --max-memory."),
         ({"refused-jobs": 2}, "2 puts were refused by policies since the server started."),
-        ({"cluster-role": "standby", "cluster-leader": "x"}, "The answering node is not the leader: its role is standby."),
+        (
+            {"cluster-role": "standby", "cluster-leader": "x"},
+            "The answering node is not the leader: its role is standby.",
+        ),
     ],
 )
 def test_what_is_wrong_with_the_server(figures, text):

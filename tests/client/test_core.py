@@ -168,7 +168,7 @@ def test_beanstalkd_is_asked_what_it_knows_and_gets_no_byte_of_a_body(connect, b
             queue.list_clients,
             queue.list_extensions,
         ):
-            with pytest.raises(UnknownCommandError, match="beanstalk-server has commands that beanstalkd has not"):
+            with pytest.raises(UnknownCommandError, match="beanstalk-server has more commands than beanstalkd"):
                 asked()
         for extension in ("put-with", "reserve-batch", "stats-tubes", "drain", "cancel", "durations"):
             assert not queue.knows(extension)
@@ -227,7 +227,7 @@ def test_what_may_be_done_is_not_said_again(connect, scripted, give_up):
         [(b"put 65536 0 60 1\r\ny\r\n", b"INSERTED 1\r\n")],
     )
     with connect(server.address) as queue:
-        with pytest.raises(ConnectionLostError, match="may or may not") as lost:
+        with pytest.raises(ConnectionLostError, match="may have been executed") as lost:
             queue.put("x")
         assert lost.value.maybe_done
         assert queue.put("y") == 1
@@ -359,7 +359,7 @@ def test_a_loss_is_noticed_before_a_put_that_could_not_be_said_again(connect, sc
 def test_a_reply_that_makes_no_sense_ends_the_connection_and_nothing_is_said_again(connect, scripted, script):
     server = scripted([(b"stats\r\n", script + b"abc\r\n" * 3)], [(b"stats\r\n", b"OK 4\r\n---\n\r\n")])
     with connect(server.address) as queue:
-        with pytest.raises(ConnectionLostError, match=r"makes no sense|speaks HTTP"):
+        with pytest.raises(ConnectionLostError, match=r"invalid reply|speaks HTTP"):
             queue.stats()
         assert not queue.is_connected
         assert queue.stats() == {}
@@ -396,7 +396,7 @@ def test_a_server_that_dies_at_each_byte_is_an_error(connect, scripted, give_up)
 
 def test_a_first_connection_that_is_lost_while_it_is_set_up_has_done_nothing(connect, scripted):
     server = scripted([(b"use t\r\n", b"USI", CLOSE)])
-    with pytest.raises(ConnectionLostError, match="the server has closed") as lost:
+    with pytest.raises(ConnectionLostError, match="the server closed") as lost:
         connect(server.address, use="t")
     assert not lost.value.maybe_done
 
@@ -619,11 +619,14 @@ def test_a_timeout_that_cannot_be_is_refused_at_once(connect, name, seconds):
 def test_an_error_says_what_was_asked_of_whom(connect, either):
     where = "{}:{}".format(*either.address)
     with connect(either.address) as queue:
-        with pytest.raises(NotFoundError, match=f"^{where}: delete 999999999: NOT_FOUND: there is no such job"):
+        with pytest.raises(
+            NotFoundError, match=f"^{where}: NOT_FOUND: there is no such job or tube, .* \\(delete 999999999\\)$"
+        ):
             queue.delete(999999999)
         with queue.pipeline(raise_errors=False) as together:
             reply = together.peek(999999999)
-        assert str(reply.exception()).startswith(f"{where}: peek 999999999: NOT_FOUND: ")
+        found = str(reply.exception())
+        assert found.startswith(f"{where}: NOT_FOUND: ") and found.endswith(" (peek 999999999)")
 
 
 def test_no_server_is_one_error_for_the_first_connection_and_later_ones(connect, tmp_path):
@@ -645,7 +648,7 @@ def test_no_server_is_one_error_for_the_first_connection_and_later_ones(connect,
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"), [(b"", "speaks TLS does so"), (b"HTTP/1.1 400 Bad Request\r\n", "speaks HTTP")]
+    ("reply", "said"), [(b"", "may require TLS"), (b"HTTP/1.1 400 Bad Request\r\n", "speaks HTTP")]
 )
 def test_a_port_for_another_protocol_is_named(connect, scripted, reply, said):
     server = scripted([(b"put 65536 0 60 1\r\na\r\n", reply, CLOSE)])
@@ -674,7 +677,7 @@ def test_a_server_that_cannot_be_reached_has_done_nothing(connect, scripted):
     with connect(server.address, use="t", reconnect_timeout=0.1) as queue:
         with pytest.raises(ConnectionLostError):
             queue.put("a")
-        with pytest.raises(ConnectionLostError, match="no server can be reached") as lost:
+        with pytest.raises(ConnectionLostError, match="cannot connect") as lost:
             queue.put("a")
         assert "may not" not in str(lost.value)
         assert not lost.value.maybe_done

@@ -106,7 +106,7 @@ def test_what_is_forbidden_by_name_stays_so():
         ("a.example.com", 443, ""),
         ("a.b.example.com", 8443, ""),
         ("evil.example", 443, "host evil.example is not allowed"),
-        ("badexample.com", 443, "not one of those"),
+        ("badexample.com", 443, "host badexample.com is not allowed"),
         ("internal.example.com", 443, "host internal.example.com is forbidden"),
         ("example.com", 22, "port 22 is not allowed"),
     ],

@@ -38,7 +38,7 @@ def refused(capsys, *arguments):
     [
         (["--tube", "webhooks"], "beanstalk-deliver: --tube: a tube is named twice"),
         (["--server", "beanstalk://host:port"], "beanstalk-deliver: --server: "),
-        (["--server", "beanstalk://:secret@example.com"], "a token is sent over TLS only"),
+        (["--server", "beanstalk://:secret@example.com"], "refused to send the token without TLS"),
         (["--token-file", "/nowhere"], "beanstalk-deliver: --token-file: /nowhere: No such file or directory"),
         (["--secrets", "/nowhere"], "beanstalk-deliver: --secrets: /nowhere: No such file or directory"),
         (["--secrets", __file__], "line 1: "),

@@ -113,7 +113,7 @@ async def test_each_is_delivered_or_buried_with_the_reason_and_none_is_lost(serv
                 expected[await queue.put(job.to_body())] = (f"{path[1:]}-{number}", reason)
         for number in five:
             url = f"http://nowhere-{number}.test/"
-            expected[await queue.put(Request(url, id=f"no-{number}").to_body())] = ("", "name is not found")
+            expected[await queue.put(Request(url, id=f"no-{number}").to_body())] = ("", "cannot resolve the host name")
             url = f"http://127.0.0.1:{servers.unused_port()}/"
             expected[await queue.put(Request(url, id=f"nobody-{number}").to_body())] = ("", "cannot connect")
             expected[await queue.put(b"nonsense %d" % number)] = ("", "the body is not JSON")

@@ -279,7 +279,7 @@ def test_a_return_value_that_does_not_fit_into_a_job_is_a_failure_that_is_not_re
     assert project.notes == ["repeated"]
     failed = found(result)
     assert (failed.status, failed.attempts) == (FAILED, 1)
-    assert "larger than a job may be" in failed.errors[0].traceback
+    assert "too large for a job" in failed.errors[0].traceback
 
 
 def test_of_an_error_that_is_too_large_the_end_of_its_traceback_is_kept_or_none(project):

@@ -307,7 +307,7 @@ def test_the_worker_refuses_bad_settings_and_other_backends():
     with bad, pytest.raises(CommandError, match="OPTIONS"):
         call_command("beanstalk_worker")
     with override_settings(TASKS={"default": {"BACKEND": f"{NAME}.backends.dummy.DummyBackend"}}):
-        with pytest.raises(CommandError, match="no beanstalk server"):
+        with pytest.raises(CommandError, match="not a BeanstalkBackend"):
             call_command("beanstalk_worker")
-        with pytest.raises(ImproperlyConfigured, match="no beanstalk server"):
+        with pytest.raises(ImproperlyConfigured, match="not a BeanstalkBackend"):
             cancel("x")

@@ -378,5 +378,5 @@ def test_arguments_that_make_no_sense_are_refused_at_once():
         BeanstalkBroker(tube="a b")
     with pytest.raises(ValueError, match="bad address"):
         BeanstalkBroker("a:b:c")
-    with pytest.raises(ValueError, match="over TLS only"):
+    with pytest.raises(ValueError, match="without TLS"):
         BeanstalkBroker("queue.example.com:11300", token="secret")

@@ -250,7 +250,7 @@ def test_schedules_can_be_left_to_others_and_are_refused_as_by_a_scheduler(plann
     with tasks.in_memory(now=MONDAY, schedules=False) as queue:
         assert queue.run("1d") == 0
     tasks.every("5m")(tasks.task(tube="schedules", name="lost")(print))
-    with pytest.raises(ValueError, match="is that of the plans"), tasks.in_memory():
+    with pytest.raises(ValueError, match="the tube of the plans"), tasks.in_memory():
         pass
 
 

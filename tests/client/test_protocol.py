@@ -202,7 +202,7 @@ def test_a_reply_that_makes_no_sense_ends_the_connection_for_all_that_is_pending
         found, protocol = say([after, command, after], [b"DELETED\r\n", *pieces])
         assert found[0] is None
         assert [error for error, _ in found[1:]] == [errors.ConnectionLostError] * 2
-        assert "may or may not have been done" in found[1][1]
+        assert "may have been executed" in found[1][1]
         assert protocol.is_lost
         assert protocol.receive(b"DELETED\r\n") == []
 
@@ -305,7 +305,7 @@ def test_a_job_of_a_connection_that_is_lost_is_held_no_more():
     session.origin.server = "the same"
     new = Job(7, b"", session.origin)
     for lost in (make.touch(job), make.release(seen), make.bury(job), make.touch_batch([8, job])):
-        with pytest.raises(errors.ReservationLostError, match="on a connection that is lost"):
+        with pytest.raises(errors.ReservationLostError, match="the connection that reserved the job was lost"):
             session.fit(lost)
     for batch in (make.touch_batch, make.release_batch):
         with pytest.raises(errors.ReservationLostError, match="different connections"):
@@ -400,7 +400,7 @@ def test_a_refusal_does_not_tell_what_the_server_knows(reply):
     ],
 )
 def test_what_no_server_would_take_is_no_command(make):
-    with pytest.raises(ValueError, match=r"must be|may be|is one word|is no command"):
+    with pytest.raises(ValueError, match=r"must be|cannot be combined|require|is not a command"):
         make()
 
 
@@ -441,7 +441,7 @@ def test_every_duration_may_be_a_text_or_a_timedelta(make):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make.put(b"x", delay=None), "delay is None: must be seconds, a timedelta, or as"),
+        (lambda: make.put(b"x", delay=None), "delay is None: must be seconds, a timedelta, or have a unit"),
         (lambda: make.reserve([1]), r"timeout is \[1\]: must be seconds"),
         (lambda: make.put(b"x", "high"), "priority is 'high': must be a whole number"),
         (lambda: make.delete("7"), "id is '7': must be a whole number"),
@@ -542,7 +542,7 @@ def test_an_error_says_what_was_asked_of_whom_and_what_it_means(kind):
     assert kind.meaning and kind.reply
     errors.of_command(error, make.put_keyed("order-17", b"secret", 0, 0, 60).line, "queue:1")
     found = str(pickle.loads(pickle.dumps(error)))
-    assert found.startswith(f"queue:1: put-keyed order-17 0 0 60 6: {kind.reply}: ")
+    assert found.startswith(f"queue:1: {kind.reply}: ") and found.endswith(" (put-keyed order-17 0 0 60 6)")
     assert "secret" not in found
 
 

@@ -132,7 +132,7 @@ PLANNED = make_pass(every(hours=1), NOW).plan.encode()
     ],
 )
 def test_what_is_no_plan_is_said_to_be_none(body):
-    with pytest.raises(ValueError, match="no plan"):
+    with pytest.raises(ValueError, match="not the plan"):
         Plan.decode(body)
 
 

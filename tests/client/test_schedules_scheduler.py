@@ -199,7 +199,7 @@ def test_a_demand_that_no_server_takes_is_refused_at_once(demand):
         ({"args": "abc"}, "args is 'abc': must be a list or a tuple"),
         ({"kwargs": 5}, "kwargs is 5: must be a dict"),
         ({"delay": 5}, "unknown option delay of a schedule: must be one of ttl, tries, limit, limit_count"),
-        ({"limit_count": 2}, "limit_count is about a limit"),
+        ({"limit_count": 2}, "limit_count requires limit"),
     ],
 )
 def test_an_argument_of_a_schedule_that_cannot_be_is_refused_at_once(options, error):
@@ -213,7 +213,7 @@ def test_an_argument_of_a_schedule_that_cannot_be_is_refused_at_once(options, er
         (lambda: Schedule(5, Every(60), Tasks().task(print)), "name of a schedule is 5: must be a string"),
         (lambda: Cron(5), "expression is 5: must be a string"),
         (lambda: Cron("* * * * *", 5), "tz is 5: must be a string"),
-        (lambda: Every(float("inf")), "an interval has whole seconds, from 1"),
+        (lambda: Every(float("inf")), "bad interval inf: must be whole seconds, from 1"),
         (lambda: scheduler(group=5), "group is 5: must be a string"),
         (lambda: scheduler(ahead=1e12), "below 1e"),
         (lambda: scheduler(hold=1e12), "below 1e"),
@@ -392,7 +392,7 @@ def test_the_end_of_a_turn_does_not_hide_why_its_pass_failed(times, monkeypatch)
 
 
 def test_the_tube_of_plans_is_no_task_s():
-    with pytest.raises(ValueError, match="that of the plans"):
+    with pytest.raises(ValueError, match="the tube of the plans"):
         scheduler(schedule(every(minutes=5)), group="work")
 
 

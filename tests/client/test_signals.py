@@ -196,7 +196,7 @@ def test_a_task_that_does_not_end_holds_up_no_stop(work, server, task):
     put(server, task)
     eventually(lambda: worker.lines == ["begins"], "it runs")
     assert worker.stop() == 1
-    assert "is ended by force, with status 1" in worker.log
+    assert "forced to exit with status 1" in worker.log
 
 
 def test_a_stop_costs_a_job_no_attempt(work, server):
@@ -230,7 +230,7 @@ def test_a_lifespan_that_waits_at_its_end_holds_up_no_stop(work):
     worker = work(waits="end")
     assert worker.stop() == 1
     assert worker.lines == ["ends"]
-    assert "is ended by force, with status 1" in worker.log
+    assert "forced to exit with status 1" in worker.log
 
 
 def test_a_thread_that_does_not_end_holds_up_no_exit(work, server):

@@ -160,7 +160,7 @@ def test_a_result_that_is_too_large_is_a_failure(queue):
     with big.in_memory() as memory:
         handle = spread.result().put()
         assert memory.run() == 1
-        with pytest.raises(TaskFailedError, match="larger than a job of the server may be: 700"):
+        with pytest.raises(TaskFailedError, match="the result has 700"):
             handle.get()
 
 

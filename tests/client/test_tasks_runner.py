@@ -179,7 +179,7 @@ def test_a_task_may_say_when_and_whether_it_is_tried_again(tasks, queue):
         (b"[1]", 'the body is not a mapping with "task", "args" and "kwargs"'),
         (b"{}", 'the body is not a mapping with "task", "args" and "kwargs"'),
         (b'{"task": 1}', 'in the body, "task" must be a string, "args" a list, "kwargs" and "meta" mappings'),
-        (b'{"task": "x", "args": {"a": 1}}', 'of the body, "task" must be text'),
+        (b'{"task": "x", "args": {"a": 1}}', 'in the body, "task" must be a string'),
         (b'{"task": "x"}', "this worker has no task 'x'"),
     ],
 )

@@ -201,7 +201,7 @@ def test_a_worker_that_may_not_consume_exits_at_once(run, tmp_path, monkeypatch,
     assert main([f"{name}:tasks", *options]) == 1
     error = capsys.readouterr().err
     assert error.startswith(
-        f"beanstalk-worker: server {where}: watch work: FORBIDDEN: this user lacks the right to con"
+        f"beanstalk-worker: server {where}: FORBIDDEN: this user lacks the right to consume in tube work: "
     )
     assert error.count("\n") == 1
 

@@ -233,7 +233,7 @@ def test_at_its_limit_a_worker_has_begun_no_more_jobs_and_waits_for_no_lifespan(
         client.put(b'{"task": "plain", "args": [%d]}' % number)
     worker = launch("--max-jobs", "2", "--grace", "0.1", program=HANGING_END)
     assert worker.end() == 1
-    assert "it is ended by force" in worker.log
+    assert "forced to exit" in worker.log
     assert sorted(worker.lines) == ["plain 0", "plain 1"]
     assert client.stats_tube("default")["current-jobs-ready"] == 7
 
@@ -320,7 +320,7 @@ def test_a_worker_takes_no_job_that_no_thread_can_run_and_ends_with_an_error_if_
         client.put(b'{"task": "%s", "args": [%s]}' % (task.encode(), b"7" if task == "plain" else b""))
     assert worker.end() == 1
     assert worker.lines == ["hangs"] * 2
-    assert "all threads, 2, hang in functions that have exceeded their timeout" in worker.log
+    assert "all 2 threads hang in functions that exceeded their timeout" in worker.log
     found = client.stats_tube("default")
     assert (found["current-jobs-buried"], found["current-jobs-ready"]) == (2, 5)
     worker.start()

@@ -386,8 +386,8 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         if _is_of_running_loop(sock):
             sock.close()
             raise RuntimeError(
-                f"{address}: this server runs in the event loop of this thread, and could not answer while a blocking "
-                "client waits: use AsyncClient, or make the client in another thread"
+                f"{address}: this server runs in the event loop of this thread, which a blocking client would block: "
+                "use AsyncClient, or a client in another thread"
             )
         if self._target.context is not None:
             left = max(deadline - time.monotonic(), 0.001)
@@ -425,7 +425,9 @@ class Client(ClientCore[TBody], Blocking[TBody]):
 
 def _in_use() -> RuntimeError:
     """The error of a second command while the first waits: a thread's, or a signal handler's."""
-    return RuntimeError("another thread, or this one before a signal, is using the client: let each have its own")
+    return RuntimeError(
+        "the client is in use by another thread, or by the call that a signal interrupted: use one client for each"
+    )
 
 
 _clients: weakref.WeakSet[Client[Any]] = abandoned_in_forks()

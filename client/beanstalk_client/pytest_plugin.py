@@ -97,8 +97,8 @@ def _command() -> list[str]:
     if beanstalkd is not None:
         return [beanstalkd]
     pytest.fail(
-        "no server for the fixture beanstalk_server: install beanstalk-server or beanstalkd, or give one that "
-        "runs with --beanstalk-address",
+        "no server for the fixture beanstalk_server: install beanstalk-server or beanstalkd, or give a running one "
+        "with --beanstalk-address",
         pytrace=False,
     )
 

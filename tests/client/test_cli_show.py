@@ -12,12 +12,12 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
 @pytest.mark.parametrize(
     ("job", "tube", "report", "why"),
     [
-        ({"state": "reserved"}, {}, None, "a worker has it, for 40 s more unless it touches it (reserve 3)"),
+        ({"state": "reserved"}, {}, None, "a worker has it, for 40 s more unless it touches it (reserves: 3)"),
         (
             {"state": "reserved", "client": "shop/web-3/4711", "reserved-for": 20},
             {},
             None,
-            "shop/web-3/4711 reserved it 20 s ago, for 40 s more unless it touches it (reserve 3)",
+            "shop/web-3/4711 reserved it 20 s ago, for 40 s more unless it touches it (reserves: 3)",
         ),
         ({"state": "delayed"}, {}, None, "it is ready in 40 s"),
         ({"state": "delayed", "releases": 2}, {}, None, "a worker released it (releases: 2); it is ready in 40 s"),
@@ -38,7 +38,7 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
             {"state": "buried"},
             {},
             REPORT,
-            "web1:77 buried it at 2026-05-04T12:30:00+00:00, reserve 3: KeyError: 'x'",
+            "web1:77 buried it at 2026-05-04T12:30:00+00:00 (reserves: 3): KeyError: 'x'",
         ),
         (
             {"state": "buried", **COUNTED, "tries": 13, "reason": "disconnected"},

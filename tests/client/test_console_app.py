@@ -789,7 +789,7 @@ async def test_all_delayed_jobs_are_rescheduled_and_others_passed_over(queue, vi
         assert (action.state, action.done) == ("done", 21), action
     assert {3500 < job["time-left"] <= 3600 for job in queue.list_jobs("mails", "delayed")} == {True}
     await visitor.order("reschedule", id=[str(each) for each in ids], delay="1h", tube="others", state="delayed")
-    assert "1 job; 1 passed over" in visitor.text
+    assert "1 job; 1 skipped" in visitor.text
 
 
 @at_beanstalkd
@@ -829,7 +829,7 @@ async def test_marked_and_all_jobs_are_reprioritized_and_reserved_ones_passed_ov
         assert 'value="reprioritize"' in page.text
         marked = [str(held), *map(str, ids[-2:])]
         await visitor.order("reprioritize", id=marked, pri="7", tube="mails", state="ready")
-        assert "2 jobs; 1 passed over" in visitor.text
+        assert "2 jobs; 1 skipped" in visitor.text
         assert [queue.stats_job(int(each))["pri"] == 7 for each in marked] == [False, True, True]
         await visitor.order("reprioritize", sure=False, scope="all", tube="mails", state="ready", pri="9")
         assert "Reprioritize all 20 ready jobs of tube mails to 9" in visitor.text and "and 15 more" in visitor.text

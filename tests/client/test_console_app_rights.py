@@ -151,7 +151,7 @@ async def test_signing_in_takes_a_token_that_the_server_knows_and_out_forgets_it
         assert page.status_code == 303 and page.headers["location"] == "/login"
     await visitor.get("/login")
     assert (await visitor.send("/login", token="wrong", name="")).status_code == 401
-    assert "does not know this token" in visitor.text and "wrong" not in visitor.page.text
+    assert "does not accept this token" in visitor.text and "wrong" not in visitor.page.text
     fixed = dict(visitor.http.cookies)
     await visitor.send("/login", token=ROOT, name="Ada")
     assert dict(visitor.http.cookies) != fixed, "a cookie from before is not the session's"

@@ -127,7 +127,7 @@ def test_a_job_without_an_id_has_the_same_in_each_attempt_and_no_other_job_has_i
         (answer(503, "nonsense"), 2, 20),
         (answer(500, "100"), 1, 10),
         (FailedError("timeout", "no answer within 30 s"), 1, 10),
-        (FailedError("forbidden", "the address ::1 is forbidden"), 1, 10),
+        (FailedError("forbidden", "address ::1 is forbidden"), 1, 10),
     ],
 )
 def test_what_fails_is_tried_again_with_its_own_priority(told, given, reserves, delay):
@@ -179,7 +179,7 @@ def test_what_the_server_gives_up_is_reported_and_released(told):
     [
         (b"hello", "the body is not JSON"),
         (request(headers={"Host": "a"}), "a job must not set the header Host"),
-        (b'{"url": "http://10.0.0.1/"}', "the address 10.0.0.1 is forbidden"),
+        (b'{"url": "http://10.0.0.1/"}', "address 10.0.0.1 is forbidden"),
         (b'{"url": "http://0x7f.1/"}', "dotted decimal"),
     ],
 )

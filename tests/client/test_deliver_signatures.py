@@ -83,8 +83,8 @@ def test_the_first_line_that_matches_counts():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "it is empty"),
-        ("# nothing", "it is empty"),
+        ("", "no secrets: must have"),
+        ("# nothing", "no secrets: must have"),
         (f"a.example {NEW}\nb.example", "line 2: must be a pattern"),
         (NEW, "line 1: must be a pattern"),
         (f"{NEW} {OLD}", "line 1: must be a pattern"),

@@ -164,13 +164,13 @@ def call(path, kwargs=None, **more):
 @pytest.mark.parametrize(
     ("body", "what"),
     [
-        (b"\xff", "not that of a task"),
-        (b"[]", "not that of a task"),
-        (b'{"task": "django_shop.tasks.remind", "args": 1, "kwargs": {}, "meta": {}}', "not that of a task"),
+        (b"\xff", "the body is not a task"),
+        (b"[]", "the body is not a task"),
+        (b'{"task": "django_shop.tasks.remind", "args": 1, "kwargs": {}, "meta": {}}', "the body is not a task"),
         (call("django_shop.tasks.none"), "cannot be imported"),
         (call("django_shop.no_such.module"), "cannot be imported"),
-        (call("no_such.module"), "of no installed app"),
-        (call("antigravity.webbrowser"), "of no installed app"),  # which opens one when it is imported
+        (call("no_such.module"), "not in an installed app"),
+        (call("antigravity.webbrowser"), "not in an installed app"),  # which opens one when it is imported
         (call("django_shop.tasks.no_task"), ", not a task"),
         (call("os.abort"), ", not a task"),
         (call("django_shop.tasks.remind", priority=1000), "cannot run here"),

@@ -408,7 +408,7 @@ def test_a_task_can_be_cancelled_until_it_is_due(server, connect, look):
 def test_beanstalkd_cannot_cancel(beanstalkd, connect):
     connection = connect(beanstalkd)
     connection.SimpleQueue("q").put(1, headers=task("one", in_seconds(1000)))
-    with pytest.raises(UnsupportedError, match="does not know cancel-keyed"):
+    with pytest.raises(UnsupportedError, match="does not support cancel-keyed"):
         connection.default_channel.cancel_task("one", ["q"])
 
 

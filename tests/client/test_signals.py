@@ -213,7 +213,7 @@ def test_a_third_signal_ends_a_worker_at_once(work, server):
     worker = work("--grace", "1000")
     put(server, "stubborn")
     eventually(lambda: worker.lines == ["begins"], "it runs")
-    for word in ("stopping: ", "are cancelled and given back", "is ended by force"):
+    for word in ("stopping: ", "are cancelled and given back", "forced to exit"):
         worker.tell()
         worker.wait_for(word, word)
     assert worker.end() == 1
@@ -238,7 +238,7 @@ def test_a_thread_that_does_not_end_holds_up_no_exit(work, server):
     put(server, "lingering")
     eventually(lambda: worker.lines == ["begins"], "it runs")
     assert worker.stop() == 1
-    assert "has stopped" in worker.log and "is ended by force" in worker.log
+    assert "has stopped" in worker.log and "forced to exit" in worker.log
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -257,7 +257,7 @@ def test_a_report_is_no_call(tasks, queue):
     queue.client("mail").put(job.body)
     assert queue.run() == 1
     assert len(queue.errors) == 1
-    assert "and no call" in reports(queue, "mail.errors")[0]["error"]
+    assert "not a call" in reports(queue, "mail.errors")[0]["error"]
 
 
 def test_a_long_report_fits_into_a_job(tasks, queue):
@@ -877,7 +877,7 @@ def test_what_the_server_gives_up_is_reported_and_released_so_that_it_goes_where
 
     outcome = attempt(1)
     assert isinstance(outcome, Release) and outcome.delay >= 2
-    assert "failed, try 2 of 3; again" in caplog.text
+    assert "failed, try 2 of 3; retrying" in caplog.text
     outcome = attempt(2)
     assert (type(outcome), outcome.delay, outcome.priority) == (Release, 0, 9)
     assert events(caplog) == ["task-failed", "task-buried"]

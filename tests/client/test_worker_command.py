@@ -314,7 +314,7 @@ def test_an_error_of_the_lifespan_is_no_error_of_the_server(step, error, our_ser
     [
         ("nothing", "", "must be MODULE:NAME"),
         ("absent_program:tasks", "", "there is no module absent_program"),
-        ("present:other", "tasks = 1", "present has no other"),
+        ("present:other", "tasks = 1", "module present has no attribute other"),
         ("present:tasks", "tasks = 1", "present:tasks is an int, not a Tasks object"),
         ("present:tasks", "import absent_module", "ModuleNotFoundError: No module named 'absent_module'"),
         ("present:tasks", "1 / 0", "ZeroDivisionError: division by zero"),

@@ -323,8 +323,8 @@ COMMANDS: Final = (
         "clients",
         "inspect.clients",
         "list connected clients",
-        about="Shows the name that each has given itself, its state, and the first 16 tubes that it watches. Needs "
-        "list-clients, which beanstalkd does not have.",
+        about="Shows the name, the state and the first 16 watched tubes of each client. Needs list-clients, which "
+        "beanstalkd does not have.",
     ),
     Command(
         "put",
@@ -397,7 +397,7 @@ COMMANDS: Final = (
         "delete the jobs of a group that are not reserved",
         Argument("GROUP", "name of the group"),
         Argument("--yes", "do not ask for confirmation"),
-        about="What comes after the group is ready when no job of it is left. Asks for confirmation. Needs "
+        about="Jobs that wait for the group become ready when it has no jobs left. Asks for confirmation. Needs "
         "cancel-group, which beanstalkd does not have.",
     ),
     Command(
@@ -585,8 +585,8 @@ COMMANDS: Final = (
         about="Puts jobs into a tube of its own, reserves them and deletes them. Then each connection puts, reserves "
         "and deletes one job after the other (cycle). Prints jobs a second, and the median, 99th percentile and "
         "maximum of the latency. Loads the server and its disk for some seconds. Touches no other tube, and deletes "
-        "all its jobs at the end, also after Ctrl-C or an error. The client is one Python process: where its share of "
-        "a core is near 100 %, or where it has to share a core with the server, the client is the limit.",
+        "all its jobs at the end, also after Ctrl-C or an error. The client is one Python process: if it uses nearly "
+        "100 % of a core, or shares a core with the server, it is the limit.",
     ),
     Command(
         "completion",

@@ -70,7 +70,7 @@ def why_there(found: Mapping[str, Any], tube: Mapping[str, Any], report: Mapping
     if found["state"] == "reserved":
         client = found.get("client")
         who = f"{client} reserved it {found['reserved-for']} s ago" if client else "a worker has it"
-        return f"{who}, for {left} more unless it touches it (reserve {found['reserves']})"
+        return f"{who}, for {left} more unless it touches it (reserves: {found['reserves']})"
     if found["state"] == "delayed":
         if tries:
             return f"{failed}; it is ready in {left}"
@@ -79,7 +79,7 @@ def why_there(found: Mapping[str, Any], tube: Mapping[str, Any], report: Mapping
     if found["state"] == "buried":
         if report is not None:
             who = report.get("worker") or report.get("sender") or "a worker"
-            return f"{who} buried it at {report.get('buried')}, reserve {found['reserves']}: {report.get('error')}"
+            return f"{who} buried it at {report.get('buried')} (reserves: {found['reserves']}): {report.get('error')}"
         if limit and tries >= limit:
             return f"{failed}; there is no report"
         return "it was buried without a report"

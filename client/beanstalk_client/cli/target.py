@@ -28,7 +28,7 @@ REPLIES: Final[dict[type[beanstalk_client.Error], str]] = {
     beanstalk_client.DrainingError: "refused: the server is in drain mode, or the tube is full",
     beanstalk_client.JobTooBigError: "refused: the body is too large",
     beanstalk_client.OutOfMemoryError: "refused: the server is out of memory, or its disk is full",
-    beanstalk_client.BadFormatError: "refused: the server cannot read the command (BAD_FORMAT)",
+    beanstalk_client.BadFormatError: "refused: the server cannot parse the command (BAD_FORMAT)",
     beanstalk_client.UnknownCommandError: "the server does not support this command",
     beanstalk_client.InternalError: "internal error of the server: see its log (INTERNAL_ERROR)",
     beanstalk_client.BuriedError: ("the server buried the job: it is out of memory, or the job failed too often"),

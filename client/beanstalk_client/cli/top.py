@@ -117,7 +117,7 @@ def _error(options: argparse.Namespace, sampler: Sampler) -> OperatorError | Non
             if sampler.error is not None:
                 raise sampler.error
             if sampler.problem:  # the sample has not failed yet
-                raise OperatorError(f"{named(options)}: no reply yet: {sampler.problem}", UNAVAILABLE)
+                raise OperatorError(f"{named(options)}: {sampler.problem}", UNAVAILABLE)
     except OperatorError as error:
         return error
     return None

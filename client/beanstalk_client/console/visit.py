@@ -240,8 +240,8 @@ def read_name(text: str, what: str = "tube", field: str = "") -> str:
     """
     if not is_name(text):
         raise BadRequestError(
-            f"Bad {what} {shown(text, 210)!r}: must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a "
-            "hyphen.",
+            f"Bad {what} {shown(text, 210)!r}: must be 1 to 200 characters of A-Z a-z 0-9 - + / ; . $ _ ( ), "
+            "not beginning with a hyphen.",
             field=field,
         )
     return text

@@ -184,7 +184,7 @@ def find_tasks(app: str) -> Tasks:
         raise UsageError(f"{module_name} cannot be imported: {_where(error)}") from None
     for part in name.split("."):
         if not hasattr(found, part):
-            raise UsageError(f"{module_name} has no {name}")
+            raise UsageError(f"module {module_name} has no attribute {name}")
         found = getattr(found, part)
     if not isinstance(found, Tasks):
         kind = type(found).__qualname__

@@ -425,8 +425,8 @@ def _name(name: str, what: str = "tube") -> bytes:
     data = text_of(name, what).encode("utf-8", "replace")
     if not is_name(data):
         raise ValueError(
-            f"bad {what} {name[: MAX_NAME + 1]!r}: must be 1 to {MAX_NAME} characters of A-Z a-z 0-9 - + / ; . $ _ ( ), "
-            "not beginning with a hyphen"
+            f"bad {what} {name[: MAX_NAME + 1]!r}: must be 1 to {MAX_NAME} characters of A-Z a-z 0-9 - + / ; . $ _ "
+            "( ), not beginning with a hyphen"
         )
     return data
 

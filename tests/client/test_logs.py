@@ -33,10 +33,10 @@ def test_lines_for_programs():
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_why_a_program_ends_is_a_line_of_its_log(log_format, capsys, caplog):
     options = argparse.Namespace(log_format=log_format)
-    assert complain(options, "beanstalk-worker", "there is no module shop", 2) == 2
+    assert complain(options, "beanstalk-worker", "no module shop", 2) == 2
     said = capsys.readouterr().err
     if log_format == "text":
-        assert said == "beanstalk-worker: there is no module shop\n" and not caplog.records
+        assert said == "beanstalk-worker: no module shop\n" and not caplog.records
     else:
         line = json.loads(JsonFormatter().format(caplog.records[0]))
         assert said == "" and (line["event"], line["program"], line["status"]) == (

@@ -180,5 +180,5 @@ def test_the_command_says_why_it_cannot_send(backend):
         command("--status", "--database", "other")
     with pytest.raises(CommandError, match=r"the server: 127\.0\.0\.1:1"):
         command("--once")
-    with pytest.raises(CommandError, match="there is no module nowhere"):
+    with pytest.raises(CommandError, match="no module nowhere"):
         command("nowhere:tasks")

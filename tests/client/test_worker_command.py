@@ -313,7 +313,7 @@ def test_an_error_of_the_lifespan_is_no_error_of_the_server(step, error, our_ser
     ("app", "source", "said"),
     [
         ("nothing", "", "must be MODULE:NAME"),
-        ("absent_program:tasks", "", "there is no module absent_program"),
+        ("absent_program:tasks", "", "no module absent_program in the working directory"),
         ("present:other", "tasks = 1", "module present has no attribute other"),
         ("present:tasks", "tasks = 1", "present:tasks is an int, not a Tasks object"),
         ("present:tasks", "import absent_module", "ModuleNotFoundError: No module named 'absent_module'"),

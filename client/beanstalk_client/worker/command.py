@@ -272,7 +272,7 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> int:
             raise UsageError(str(error)) from None
         return 0
     if options.burst and options.processes > 1:
-        raise UsageError("--burst: must be without --processes, which replaces processes that end")
+        raise UsageError("--burst and --processes cannot be combined")
     tasks = find_tasks(options.app)
     if DJANGO_SETTINGS in os.environ:
         from beanstalk_client.integrations.django_project import FreshConnections

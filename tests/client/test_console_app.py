@@ -574,7 +574,7 @@ async def test_a_call_with_many_arguments_is_shown_in_part(queue, visitor):
     for job_id in ids:
         await visitor.get(f"/job?id={job_id}")
         assert visitor.page.text.count("<th>") <= 100
-        assert "The first 100 are shown" in visitor.text
+        assert "Only the first 100 are shown" in visitor.text
 
 
 async def test_a_live_page_says_that_the_server_is_away(queue, visitor):

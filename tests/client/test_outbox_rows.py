@@ -102,7 +102,7 @@ def test_a_blocking_call_in_an_asynchronous_transaction_is_an_error(mail, outbox
 def test_results_and_reading_commands_are_errors(tasks, mail, outbox):
     with pytest.raises(RuntimeError, match=r"so no result\(\)"):
         mail.result().put("a")
-    with pytest.raises(RuntimeError, match="stats_group inside a database transaction"):
+    with pytest.raises(RuntimeError, match="stats_group cannot be called inside a database transaction"):
         tasks.group("mail").stats()
     assert outbox.rows == []
 

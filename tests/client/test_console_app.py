@@ -97,6 +97,19 @@ async def test_the_overview_says_what_is_wrong(queue, visitor):
     assert "1 tube with ready jobs is paused." in visitor.text
 
 
+async def test_the_menu_tells_how_many_jobs_are_buried(queue, visitor):
+    badge = re.compile(r'data-go="f".*?</a>', re.DOTALL)
+    await sampled(visitor)
+    assert "badge" not in badge.search((await visitor.get("/log")).text)[0]
+    bury(queue, "mails", 1200)
+    await sampled(visitor)
+    user = next(iter(visitor.app.state.users._users.values()))
+    user.sampler.samples.tubes = None  # the number is of the sample: no page goes through the tubes for it
+    for headers in ({}, {"x_live": "1"}):
+        shown = badge.search((await visitor.get("/log", **headers)).text)[0]
+        assert " ".join(re.sub("<[^>]+>", " ", shown.partition(">")[2]).split()) == "Failures 1.2k buried"
+
+
 async def test_what_comes_from_outside_is_harmless(queue, visitor):
     body = json.dumps({"task": HOSTILE, "args": [HOSTILE], "kwargs": {HOSTILE: HOSTILE}}).encode()
     ids = put(queue, "mails", body) + put(queue, "mails", HOSTILE.encode()) + put(queue, "mails", b"\xff\x00<script>")

@@ -131,7 +131,7 @@ async def test_who_may_not_see_the_server_sees_the_sums_of_the_tubes():
     server = Server({"a": 1, "b": 2}, {"stats": ForbiddenError()})
     sampler, clock = sampler_of(server)
     await rounds(sampler, clock, 2)
-    assert sampler.survey.is_refused and sampler.totals()["ready"] == 3
+    assert sampler.survey.is_refused and sampler.totals["ready"] == 3
     assert [value for value in sampler.history("ready") if value is not None] == [3]
 
 
@@ -145,7 +145,7 @@ async def test_a_server_that_is_away_is_a_problem_until_it_is_back():
     assert "gone" in sampler.problem and sampler.survey.has_pages is None
     server.refuses.clear()
     await rounds(sampler, clock, 1)
-    assert sampler.problem == "" and sampler.error is None and sampler.totals()["ready"] == 1
+    assert sampler.problem == "" and sampler.error is None and sampler.totals["ready"] == 1
 
 
 async def test_a_server_that_is_slow_is_a_problem_until_it_answers():

@@ -172,6 +172,7 @@ class Visit:
             csrf=csrf_field("") if self.live else own,
             did=self._did(),
             live=self.live,
+            failed=self._user.sampler.totals["buried"] if self._user is not None else 0,
             **context,
         )
         if self.live and status == 200 and "data-busy" not in text:  # what is at work changes sooner

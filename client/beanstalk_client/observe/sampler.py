@@ -166,6 +166,8 @@ class Sampler:
         samples: the latest figures of the server and its tubes.
         survey: which tubes have been asked about.
         problem: why the server does not answer; "" if it does. error: the exception, or None.
+        totals: the jobs by state at the latest sample: those of the server, or of the tubes that are known if the user
+            may not see the server.
         throttled: the tubes whose policy holds back their jobs at present.
         failures: the rate of failures, a second, or None.
         taken: how many samples have been taken or tried.
@@ -198,6 +200,7 @@ class Sampler:
         self.prefix: str = ""
         self.error: Exception | None = None
         self._asked: float | None = None  # when the sample that goes on began
+        self.totals: dict[str, int] = dict.fromkeys(STATES, 0)
         self.throttled: set[str] = set()
         self.failures: float | None = None
         self.taken: int = 0
@@ -270,8 +273,7 @@ class Sampler:
         """Whether the figures of the server are known, and this user may see them."""
         return bool(self.samples.figures) and not self.survey.is_refused
 
-    def totals(self) -> dict[str, int]:
-        """The jobs by state: those of the server, or of the tubes that are known if the user may not see the server."""
+    def _totals(self) -> dict[str, int]:
         if self.sees_server:
             return {state: self.samples.number(f"current-jobs-{state}") or 0 for state in STATES}
         tubes = self.samples.tubes.values()
@@ -359,8 +361,9 @@ class Sampler:
 
     def _record(self, now: float) -> None:
         samples = self.samples
+        self.totals = self._totals()
         if self.survey.is_refused:
-            for state, total in self.totals().items():
+            for state, total in self.totals.items():
                 self._series[state].add(now, total)
             for name in ("puts", "deletes"):
                 rates = [getattr(tube, name) for tube in self.samples.tubes.values()]

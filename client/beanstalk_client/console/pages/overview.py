@@ -37,7 +37,7 @@ async def overview(visit: Visit) -> Response:
         problems=problems_of(sampler),
         server=server,
         sees_server=sees_server,
-        totals=sampler.totals(),
+        totals=sampler.totals,
         rates={**rates, "failures": sampler.failures},
         history=sampler.history,
         oldest=oldest,

@@ -17,7 +17,7 @@
   };
 
   const renew = async () => {
-    if (asking || busy() || !one("[data-live]")) { stale = true; return; }
+    if (asking || busy() || !one("main [data-live]")) { stale = true; return; }
     asking = true; stale = false;
     try {
       const answer = await fetch(location.href, { headers: { "x-live": "1" }, redirect: "manual" });
@@ -59,7 +59,7 @@
     alive.textContent = good ? "live" : "not live";
   };
 
-  if (document.body.dataset.events && one("[data-live]")) {
+  if (document.body.dataset.events && one("main [data-live]")) {
     const source = new EventSource(document.body.dataset.events);
     source.addEventListener("tick", () => { tell(true); renew(); });
     source.onopen = () => tell(true);

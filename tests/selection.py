@@ -40,6 +40,7 @@ SOCKETS = (
     "tests/client/test_console_actions",
     "tests/client/test_console_app",
     "tests/client/test_console_browser",
+    "tests/client/test_console_empty",
     "tests/client/test_consumer.py",
     "tests/client/test_core",
     "tests/client/test_deliver_command",

@@ -282,6 +282,33 @@ async def test_jobs_are_found_by_body_and_key_and_all_of_them_deleted(queue, vis
     assert counts(queue, "mails") == (30, 0, 0)
 
 
+async def test_failures_are_filtered_by_tube_and_by_text_of_task_and_error(queue, visitor):
+    for tube, task, error in (("mails", "shop.send", "no mail server for 4711"), ("letters", "shop.print", "no paper")):
+        (job_id,) = bury(queue, tube)
+        queue.use(f"{tube}.errors")
+        queue.put_with(report(job_id, tube, describe(OSError(error)), 3, by="w", task=task), key=f"job-{job_id}")
+    bury(queue, "others", 2)
+    await sampled(visitor)
+    await visitor.get("/failures")
+    for query, tubes in (
+        ("", ["others", "letters", "mails"]),
+        ("tube=mails", ["mails"]),
+        ("q=NO", ["letters", "mails"]),
+        ("q=4711", ["mails"]),
+        ("q=print", ["letters"]),
+        ("tube=letters&q=no", ["letters"]),
+        ("tube=letters&q=4711", []),
+        ("tube=nowhere", []),
+    ):
+        page = await visitor.get(f"/failures?{query}")
+        assert re.findall(r'<td data-h="tube"><a href="/tube\?name=(\w+)"', page.text) == tubes, query
+        assert ("No failure fits." in visitor.text) == (not tubes)
+        back = set(map(html.unescape, re.findall(r'name="back" value="([^"]*)"', page.text)))
+        assert back <= {"failures" + f"?{query}" * bool(query)}
+    hostile = await visitor.http.get("/failures", params={"q": HOSTILE, "tube": HOSTILE})
+    assert "<script>alert" not in hostile.text and "\u202e" not in hostile.text
+
+
 async def test_failures_are_grouped_by_the_reports_of_workers_and_retried(queue, visitor):
     ids = bury(queue, "mails", 3)
     queue.use("mails.errors")

@@ -112,6 +112,7 @@ def console(
 
     settings = Settings(
         server=", ".join(map(str, target.addresses)),
+        tls=target.context is not None,
         login=login,
         read_only=read_only,
         user_header=user_header.lower(),

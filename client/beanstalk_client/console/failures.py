@@ -85,6 +85,10 @@ class Failed:
     task: str
     origin: str = ""
 
+    @property
+    def error(self) -> str:
+        return self.report.error if self.report else REASONS.get(self.reason, self.reason)
+
 
 @dataclass(slots=True)
 class Group:
@@ -129,7 +133,7 @@ def group(jobs: Iterable[Failed]) -> list[Group]:
     """Group jobs by tube, state, task and error, the largest group first."""
     groups: dict[tuple[str, ...], Group] = {}
     for job in jobs:
-        error = job.report.error if job.report else REASONS.get(job.reason, job.reason)
+        error = job.error
         alike = (job.tube, job.state, job.task, same_error(error))
         found = groups.get(alike)
         if found is None:
@@ -143,6 +147,17 @@ def group(jobs: Iterable[Failed]) -> list[Group]:
             if job.report.buried >= found.last:
                 found.last, found.error = job.report.buried, error
     return sorted(groups.values(), key=lambda each: (-len(each.jobs), each.tube, each.key))
+
+
+def fitting(groups: Iterable[Group], tube: str, text: str) -> list[Group]:
+    """The groups of a tube, or from it, with a text in the task or in the error of a job; "" fits all."""
+    wanted = text.lower()
+    return [
+        each
+        for each in groups
+        if (not tube or tube == each.tube or tube in each.origins)
+        and (wanted in each.task.lower() or any(wanted in job.error.lower() for job in each.jobs))
+    ]
 
 
 class Failures:

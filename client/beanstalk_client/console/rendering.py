@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -151,5 +152,5 @@ def make_environment() -> Environment:
         signed=signed,
         long=long,
     )
-    made.globals.update(sparkline=sparkline, chart=chart, version=VERSION)
+    made.globals.update(shell=shlex.quote, sparkline=sparkline, chart=chart, version=VERSION)
     return made

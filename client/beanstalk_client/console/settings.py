@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,7 @@ class Settings:
     """
 
     server: str = "127.0.0.1:11300"
+    tls: bool = False
     login: bool = False
     read_only: bool = False
     user_header: str = ""
@@ -31,3 +33,8 @@ class Settings:
     base_path: str = ""
     schedules: Sequence[str] = (GROUP,)
     metrics: Sequence[str] = ()
+
+    @property
+    def command(self) -> str:
+        """The beginning of a command line that reaches the server."""
+        return f"beanstalk --server {shlex.quote(self.server.split(', ')[0])}{' --tls' if self.tls else ''}"

@@ -30,11 +30,13 @@ async def overview(visit: Visit) -> Response:
     sampler.show([tube.name for tube in busiest])
     aged = [tube for tube in tubes.values() if tube.next_age is not None]
     oldest = max(aged, key=lambda tube: tube.next_age or 0, default=None)
+    put = server.number("total-jobs") if sees_server else sum(tube.total or 0 for tube in tubes.values())
     rates = {name: server.rates.get(name) for name in ("puts", "reserves", "deletes")}
     return visit.page(
         "overview.html",
         tab="overview",
         problems=problems_of(sampler),
+        is_new=put == 0,
         server=server,
         sees_server=sees_server,
         totals=sampler.totals,

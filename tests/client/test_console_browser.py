@@ -271,6 +271,130 @@ def test_a_live_page_keeps_the_focus_in_its_row(browse, shop):
     assert person.page.evaluate(row) == found
 
 
+def so(page, script):
+    """Wait until it is true; the policy of the pages refuses what `wait_for_function` does."""
+    until = time.monotonic() + 30
+    while not page.evaluate(script):
+        assert time.monotonic() < until, f"not so: {script}"
+        page.wait_for_timeout(100)
+
+
+def rows(page):
+    return page.locator("main tbody tr").evaluate_all("all => all.map(each => each.dataset.row)")
+
+
+def test_rows_keep_their_places_while_the_page_is_used(browse, shop):
+    person = browse(shop.address)
+    page = person.page
+    page.clock.install()
+    person.go("/tubes?q=s")
+    person.until("paused")
+    before = rows(page)
+    assert before[-1] == "schedules"
+    put(shop.queue, "schedules", *[b"x"] * 40)
+    put(shop.queue, "news", *[b"x"] * 60)
+    told = page.locator("tr[data-row=schedules] td", has_text=re.compile("^4\\d$"))
+    told.first.wait_for()
+    page.locator("tr[data-row=news]").wait_for()
+    assert rows(page) == ["news", *before]
+    page.clock.run_for(31_000)  # without a movement
+    so(page, "[...document.querySelectorAll('tbody tr')].findIndex((each) => each.dataset.row === 'schedules') === 1")
+
+
+def test_columns_keep_their_widths(browse, shop):
+    person = browse(shop.address)
+    page = person.page
+    person.go("/tubes?q=mails")
+    person.until("mails")
+    widths = "[...document.querySelectorAll('#t-list th')].map((each) => each.getBoundingClientRect().left)"
+    before = page.evaluate(widths)
+    put(shop.queue, "mails", *[b"x"] * 2000)
+    page.locator("tr[data-row=mails] td", has_text="2,003").first.wait_for()
+    assert page.evaluate(widths) == before
+
+
+def test_a_live_page_keeps_selected_text_and_the_focus_of_a_heading(browse, shop):
+    person = browse(shop.address, "keys")
+    page = person.page
+    person.go("/clients")
+    person.until("beanstalk-console")
+    heading = page.locator("#c-list button[data-sort=name]")
+    person.reach(heading)
+    page.keyboard.press("Enter")
+    page.evaluate("window.seen = document.querySelector('#c-list tbody tr')")
+    so(page, "!window.seen.isConnected")  # its age has changed
+    assert page.evaluate("document.activeElement.dataset.sort") == "name"
+    page.evaluate("getSelection().selectAllChildren(window.seen = document.querySelector('#c-list tbody td'))")
+    page.locator("#alive", has_text="paused").wait_for()
+    assert page.evaluate("window.seen.isConnected && getSelection().toString()")
+    page.evaluate("getSelection().removeAllRanges()")
+    so(page, "!window.seen.isConnected")
+
+
+def test_the_badge_of_the_menu_is_live(browse, shop):
+    person = browse(shop.address)
+    person.go("/log")
+    badge = person.page.locator("[data-go=f] .badge")
+    person.page.locator(".badge", has_text="3").wait_for()
+    bury(shop.queue, "others", b"x")
+    person.page.locator(".badge", has_text="4").wait_for()
+    assert badge.inner_text().split() == ["4", "buried"]
+
+
+def test_a_theme_is_kept_and_there_when_a_page_is_painted(browse, shop):
+    person = browse(shop.address, color_scheme="light")
+    page = person.page
+    colour = "getComputedStyle(document.body).backgroundColor"
+    person.go("/")
+    light = page.evaluate(colour)
+    page.get_by_label("Theme").select_option("dark")
+    dark = page.evaluate(colour)
+    assert dark != light
+    page.route("**/console.js", lambda route: route.abort())
+    person.expected = "Failed to load"
+    person.go("/tubes")  # nothing else than the first script sets it
+    assert page.evaluate(colour) == dark
+    page.unroute("**/console.js")
+    person.go("/tubes")
+    assert page.get_by_label("Theme").input_value() == "dark"
+    page.get_by_label("Theme").select_option("system")
+    assert page.evaluate(colour) == light
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(colour) == dark
+
+
+def test_keys_can_be_switched_off(browse, shop):
+    person = browse(shop.address, "keys")
+    page = person.page
+    person.go("/failures")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "q"
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    page.get_by_label("Keys of one letter or sign").select_option("off")
+    page.keyboard.press("Escape")
+    person.go("/failures")
+    page.keyboard.press("/")
+    page.keyboard.press("?")
+    assert page.evaluate("document.activeElement.id") != "q" and not page.locator("#help").is_visible()
+
+
+def test_failures_are_filtered_and_the_filter_is_in_the_url(browse, shop):
+    person = browse(shop.address)
+    person.go("/failures")
+    person.until("KeyError")
+    person.fill("Error or task", "no mail")
+    person.page.keyboard.press("Enter")
+    person.page.wait_for_url("**q=no*")
+    person.until("1 group of 3")
+    assert "KeyError" not in person.text
+    person.fill("Error or task", "")
+    with person.page.expect_navigation():
+        person.page.get_by_label("Tube", exact=True).select_option("graves")
+    person.until("1 group of 3")
+    assert "tube=graves" in person.page.url
+
+
 def test_a_table_is_sorted_by_its_headings(browse, shop):
     person = browse(shop.address, "keys")
     person.go("/tube?name=mails&state=ready")

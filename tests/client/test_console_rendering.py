@@ -1,11 +1,14 @@
 """How values become text and charts."""
 
 import datetime
+import re
 import time
 
 import pytest
+from beanstalk_client.console.app import STATIC
 from beanstalk_client.console.charts import chart, compact, nice, recent, sparkline
 from beanstalk_client.console.rendering import (
+    TEMPLATES,
     age,
     due,
     harmless,
@@ -59,6 +62,20 @@ def test_figures_are_short(function, value, text):
 @given(st.floats(0, 1e15))
 def test_a_compact_number_has_six_characters_at_most(value):
     assert len(compact(value)) <= 6
+
+
+def test_help_lists_every_key():
+    shown = re.findall("<kbd>(.+?)</kbd>", (TEMPLATES / "base.html").read_text().partition('id="help"')[2])
+    table = (STATIC / "console.js").read_text().partition("const keys = {")[2].partition("};")[0]
+    pages = re.findall(r'"[a-z]*", "\w+", "\w+", "(\w)"', (TEMPLATES / "base.html").read_text())
+    keys = [quoted or bare for quoted, bare in re.findall(r'^    (?:"(.)"|(\w)): \(\) =>', table, re.MULTILINE)]
+    assert len(keys) == 10 and len(pages) == 7
+    assert sorted(shown) == sorted([*keys, "Enter", "Esc", "g", *pages])
+
+
+def test_the_theme_is_set_before_a_page_is_painted():
+    head = (TEMPLATES / "base.html").read_text().partition("</head>")[0]
+    assert '<script src="{{ base }}/static/choices.js"></script>' in head.partition("<link")[0]
 
 
 @given(st.text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -35,6 +36,11 @@ def does(client: Mapping[str, Any]) -> str:
     return "working" if state == "idle" and client.get("reserved") else state
 
 
+def _lasting(client: Mapping[str, Any]) -> tuple[int, int]:
+    """What clients are sorted by: workers first, then the oldest. The jobs that they hold change at each sample."""
+    return -int(client.get("worker", 0)), -int(client.get("age", 0))
+
+
 async def clients(visit: Visit) -> Response:
     sampler = visit.user.sampler
     await sampler.look()
@@ -60,11 +66,11 @@ async def clients(visit: Visit) -> Response:
         found = [one for one in found if one.get(kinds[only])]
     elif only == "waiting":
         found = [one for one in found if one.get("state") == "waiting"]
-    found.sort(key=lambda one: (-int(one.get("reserved", 0)), -int(one.get("worker", 0)), -int(one.get("age", 0))))
+    shown = heapq.nsmallest(SHOWN, found, key=lambda one: (-int(one.get("reserved", 0)), *_lasting(one)))
     return visit.page(
         "clients.html",
         tab="clients",
-        clients=found[:SHOWN],
+        clients=sorted(shown, key=_lasting),
         does=does,
         total=len(found),
         count=count,

@@ -36,14 +36,14 @@ async def overview(visit: Visit) -> Response:
         "overview.html",
         tab="overview",
         problems=problems_of(sampler),
-        is_new=put == 0,
+        is_new=put == 0 and (sees_server or bool(tubes)),
         server=server,
         sees_server=sees_server,
         totals=sampler.totals,
         rates={**rates, "failures": sampler.failures},
         history=sampler.history,
         oldest=oldest,
-        busiest=busiest,
+        busiest=sorted(busiest, key=lambda tube: tube.name),  # by their rates, rows would change places at each sample
         known=len(tubes),
         count=server.number("current-tubes") if sees_server else len(tubes),
         percentiles={"Waiting": metrics.percentiles(WAIT), "Processing": metrics.percentiles(RUN)}

@@ -13,7 +13,28 @@
 
   const busy = () => {  // the user works with what would be replaced
     const at = document.activeElement;
-    return document.hidden || one("#help[open], [data-live] :active") || (at && at.closest("[data-live]") && at.matches("input:not([type=checkbox]), select, textarea"));
+    return document.hidden || selects() || one("#help[open], [data-live] :active") || (at && at.closest("[data-live]") && at.matches("input:not([type=checkbox]), select, textarea"));
+  };
+
+  const selects = () => {  // text that would be lost
+    const text = getSelection();
+    return !text.isCollapsed && Boolean(text.anchorNode.parentElement?.closest("[data-live]"));
+  };
+
+  // Rows keep their places while the page is used: what is about to be pressed does not change under the pointer.
+
+  const USED = 30_000;  // milliseconds after the last movement, mark or key
+  let used = Date.now();
+  for (const kind of ["pointermove", "pointerdown", "keydown", "wheel"]) addEventListener(kind, () => { used = Date.now(); }, { passive: true });
+
+  const hold = (part, before) => {  // rows that have come are where the page has them
+    const place = new Map(before.map((row, number) => [row, number]));
+    for (const body of all("tbody", part)) {
+      const rows = [...body.rows];
+      const known = rows.filter((row) => place.has(row.dataset.row));
+      known.sort((a, b) => place.get(a.dataset.row) - place.get(b.dataset.row));
+      body.append(...rows.map((row) => place.has(row.dataset.row) ? known.shift() : row));
+    }
   };
 
   const renew = async () => {
@@ -30,23 +51,25 @@
         for (const name of ["data-busy"]) now.hasAttribute(name) ? part.setAttribute(name, "") : part.removeAttribute(name);
         if (part.innerHTML === now.innerHTML) continue;
         const marked = new Set(all("input[type=checkbox]:checked", part).map((box) => box.value));
+        const before = all("tr[data-row]", part).map((row) => row.dataset.row);
         const on = one("tr.on", part)?.dataset.row;
         const scrolled = all(".scroll", part).map((each) => each.scrollLeft);
         const at = part.contains(document.activeElement) ? document.activeElement : null;
         const line = at?.closest("tr[data-row]")?.dataset.row;
         const within = line === undefined ? "" : `tr[data-row="${CSS.escape(line)}"] `;
-        const path = at && (at.value ? `[name="${CSS.escape(at.name)}"][value="${CSS.escape(at.value)}"]` : at.getAttribute("href") ? `[href="${CSS.escape(at.getAttribute("href"))}"]` : null);
+        const path = at && (at.id ? `#${at.id}` : at.matches("[data-all]") ? "[data-all]" : at.dataset.sort ? `[data-sort="${CSS.escape(at.dataset.sort)}"]` : at.value ? `[name="${CSS.escape(at.name)}"][value="${CSS.escape(at.value)}"]` : at.getAttribute("href") ? `[href="${CSS.escape(at.getAttribute("href"))}"]` : null);
         part.replaceChildren(...now.childNodes);
         for (const box of all("input[type=checkbox]", part)) box.checked = marked.has(box.value);
         for (const row of all("tr[data-row]", part)) row.classList.toggle("on", row.dataset.row === on);
-        all(".scroll", part).forEach((each, place) => { each.scrollLeft = scrolled[place] ?? 0; });
-        if (path) one(within + path, part)?.focus({ preventScroll: true });
         prepare(part);
         if (part.dataset.sorted) {
           const [place, up] = part.dataset.sorted.split(" ");
           const head = one("table[data-sortable] thead tr", part)?.children[place];
           if (head) sort(head.closest("table"), head, up === "true");
         }
+        if (at || marked.size || Date.now() - used < USED) hold(part, before);
+        all(".scroll", part).forEach((each, place) => { each.scrollLeft = scrolled[place] ?? 0; });
+        if (path) one(within + path, part)?.focus({ preventScroll: true });
       }
       count();
     } catch { tell(false); } finally { asking = false; }
@@ -56,7 +79,7 @@
     if (!alive) return;
     alive.hidden = false;
     alive.classList.toggle("off", !good);
-    alive.textContent = good ? "live" : "not live";
+    alive.textContent = !good ? "not live" : selects() ? "paused" : "live";
   };
 
   if (document.body.dataset.events && one("main [data-live]")) {
@@ -132,7 +155,7 @@
       for (const head of all("thead th:not(.mark)", table)) {
         if (!head.textContent.trim() || one("button", head)) continue;
         const button = document.createElement("button");
-        button.type = "button"; button.dataset.sort = ""; button.textContent = head.textContent;
+        button.type = "button"; button.textContent = button.dataset.sort = head.textContent;
         head.replaceChildren(button);
         button.addEventListener("click", () => sort(table, head, head.getAttribute("aria-sort") !== "ascending"));
       }
@@ -181,7 +204,7 @@
   };
 
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || help.open || document.documentElement.dataset.keys === "off") return;
     const at = event.target;
     if (at.matches("input:not([type=checkbox]):not([type=radio]), select, textarea")) {
       if (event.key === "Escape") at.blur();

@@ -371,7 +371,7 @@ def test_keys_can_be_switched_off(browse, shop):
     assert page.evaluate("document.activeElement.id") == "q"
     page.keyboard.press("Escape")
     page.keyboard.press("?")
-    page.get_by_label("Keys of one letter or sign").select_option("off")
+    page.get_by_label("Single-key shortcuts").select_option("off")
     page.keyboard.press("Escape")
     person.go("/failures")
     page.keyboard.press("/")

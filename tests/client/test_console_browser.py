@@ -571,6 +571,8 @@ def test_pictures_of_the_document_can_be_made(chromium, request, tmp_path):
                 person.page.locator("a[data-open]").first.click()
             person.page.wait_for_load_state()
             person.page.wait_for_timeout(2500)
+            wide = "[...document.querySelectorAll('.card')].filter((each) => each.scrollWidth > each.clientWidth)"
+            assert person.page.evaluate(f"{wide}.map((each) => each.textContent)") == []
             place = "(root) => { for (const each of document.querySelectorAll('pre')) each.textContent = "
             person.page.evaluate(f"{place} each.textContent.replaceAll(root, '/srv') }}", str(servers.ROOT))
             person.page.screenshot(path=f"{directory}/{name}.png")

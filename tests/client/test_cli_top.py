@@ -345,7 +345,7 @@ def test_what_cannot_be_done_is_told(run):
         "beanstalk top: no terminal: use --once for one screen, or --json for samples\n",
     )
     done = beanstalk("top", "--server", address, "--once", "--interval", "0.01")
-    assert (done.returncode, "--interval 0.01: must be 0.1" in done.stderr) == (2, True)
+    assert (done.returncode, "--interval 0.01: must be at least 0.1 seconds" in done.stderr) == (2, True)
     done = beanstalk("top", "--server", f"127.0.0.1:{servers.unused_port()}", "--once")
     assert (done.returncode, "cannot connect" in done.stderr) == (69, True)
 

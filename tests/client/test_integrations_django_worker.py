@@ -291,7 +291,7 @@ def test_a_worker_that_is_killed_costs_no_task(workers):
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["--queue", "bills"], "queue 'bills' is none of default, mail"),
+        (["--queue", "bills"], "queue 'bills' is unknown: must be one of default, mail"),
         (["--backend", "other"], "other"),
         (["--at-once", "0"], "must be a number, 1 or more"),
         (["--grace", "nan"], "must be seconds, 0 or more"),

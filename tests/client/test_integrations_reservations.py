@@ -171,7 +171,7 @@ def test_a_job_that_is_lost_is_deleted_all_the_same_but_not_released(stage, capl
     stage.reservations.keep()
     stage.peers[0].heard()
     stage.reply(0, "NOT_FOUND", "NOT_FOUND")
-    assert "job 5 of tube mail is reserved no more" in caplog.text
+    assert "job 5 of tube mail is no longer reserved" in caplog.text
     stage.reservations.delete(done)
     stage.reservations.release(given_up)
     stage.reservations.bury(given_up)

@@ -106,7 +106,7 @@ def test_without_any_server_the_error_says_what_to_install(run, tmp_path):
     result = run(hidden + "def test_it(beanstalk): ...\n", path=tmp_path)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
-        ["*install beanstalk-server or beanstalkd, or name one that runs with --beanstalk-addr*"]
+        ["*install beanstalk-server or beanstalkd, or give a running one with --beanstalk-addr*"]
     )
 
 

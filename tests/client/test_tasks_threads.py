@@ -151,5 +151,5 @@ async def test_threads_that_come_back_in_time_do_not_hang(monkeypatch):
 
 
 async def test_there_is_a_thread():
-    with pytest.raises(ValueError, match="0 threads"):
+    with pytest.raises(ValueError, match="threads is 0"):
         Threads(0)

@@ -112,7 +112,7 @@ def test_an_unknown_task_is_buried_when_the_grace_is_over(work, client):
 
 def test_a_tube_that_no_task_has_is_warned_of(work):
     worker = work("--tube", "nosuch", "--tube", "default")
-    assert "WARNING --tube nosuch: no task of program:tasks has it; there are default\n" in worker.log
+    assert "WARNING --tube nosuch: no task of program:tasks uses it; its tubes are default\n" in worker.log
     assert "--tube default" not in worker.log
     assert worker.stop() == 0
 
@@ -187,7 +187,7 @@ async def test_a_worker_needs_no_right_to_other_tubes(run):
 def test_a_worker_that_could_not_count_tries_does_not_begin(run):
     server = run(**users("consume"))
     tasks = Tasks(server.address, token=WORKER, tube="work")
-    with pytest.raises(PermissionError, match="the right to inspect tube work is missing"):
+    with pytest.raises(PermissionError, match="lacks the right to inspect tube work"):
         asyncio.run(Worker(tasks, [Group(("work",), 2)], threads=1).run())
 
 

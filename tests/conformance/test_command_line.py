@@ -169,7 +169,7 @@ def test_a_run_that_cannot_begin_says_why_in_one_line(conformance, arguments, co
     ("arguments", "complaint"),
     [
         (("--start", "/nonexistent/beanstalkd"), "/nonexistent/beanstalkd is not installed"),
-        (("--start", "/bin/false"), "/bin/false does not start"),
+        (("--start", "/bin/false"), "/bin/false did not start"),
     ],
 )
 def test_a_comparison_that_cannot_begin_says_why_in_one_line(arguments, complaint):

@@ -65,7 +65,7 @@ def test_bytes_are_written_as_they_are_read(data):
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
-        ("> put", "a file must begin with a title"),
+        ("> put", "a file begins with a title"),
         ("== a\n>put", "not a line of a conversation"),
         ("== a\n> {", "a { that nothing closes"),
         ("== a\n> {what now}", "no such placeholder"),

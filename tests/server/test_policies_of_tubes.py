@@ -74,11 +74,11 @@ def test_a_reload_changes_the_policies_of_tubes_that_exist(run, caplog, io_proce
     eventually(lambda: policy_in(server, "bill").ttl > 0, "the tube has its policy")
     assert policy_in(server, "mail-1").max_tries == 4
     assert policy_in(server, "default") is NO_POLICY
-    assert policies_logged(caplog) == ['tube "mail-*": max-tries = 4, was 3', 'tube "bill" is new: ttl = 5']
+    assert policies_logged(caplog) == ['tube "mail-*": max-tries = 4, was 3', 'tube "bill" added: ttl = 5']
     reload(server, **settings)
     eventually(lambda: policy_in(server, "bill") is NO_POLICY, "it has none any more")
     assert policy_in(server, "mail-1") is NO_POLICY
-    assert policies_logged(caplog)[2:] == ['tube "mail-*" is gone', 'tube "bill" is gone']
+    assert policies_logged(caplog)[2:] == ['tube "mail-*" removed', 'tube "bill" removed']
 
 
 def test_a_server_without_policies_gets_its_first_by_a_reload(run):

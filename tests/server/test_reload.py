@@ -469,7 +469,7 @@ def test_sighup_reads_the_config_file_again(launch, config_file):
     eventually(lambda: "--tick, --slow-ms: changes take effect at the next start" in process.log, "it is said")
     config_file("tick = 'often'\n" + ONE_USER.format(port, "").replace('user = "billing"', 'user = "nobody"'))
     process.send_signal(signal.SIGHUP)
-    eventually(lambda: process.log.count("SIGHUP: nothing has changed: ") >= 2, "each mistake has its line")
+    eventually(lambda: process.log.count("SIGHUP: not reloaded: ") >= 2, "each mistake has its line")
     assert caller.ask(b"use mail\r\n") == b"USING mail\r\n"
     assert process.stop() == 0
     assert "Traceback" not in process.log

@@ -354,7 +354,7 @@ def test_the_name_in_a_certificate_comes_from_the_proxy(serve, caplog):
     assert users(server) == ["billing"]
     caller.close()
     for header, reason in (
-        (binary(V4 + tls(b"mallory\n")), r"no user has the name in its certificate, 'mallory\n'"),
+        (binary(V4 + tls(b"mallory\n")), r"no user has the name in the certificate: 'mallory\n'"),
         (binary(V4 + tls(verify=1)), "no certificate"),
         (binary(V4), "no certificate"),
         (PROXY, "no certificate"),

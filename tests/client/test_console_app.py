@@ -302,7 +302,7 @@ async def test_failures_are_filtered_by_tube_and_by_text_of_task_and_error(queue
     ):
         page = await visitor.get(f"/failures?{query}")
         assert re.findall(r'<td data-h="tube"><a href="/tube\?name=(\w+)"', page.text) == tubes, query
-        assert ("No failure fits." in visitor.text) == (not tubes)
+        assert ("No failure matches." in visitor.text) == (not tubes)
         back = set(map(html.unescape, re.findall(r'name="back" value="([^"]*)"', page.text)))
         assert back <= {"failures" + f"?{query}" * bool(query)}
     hostile = await visitor.http.get("/failures", params={"q": HOSTILE, "tube": HOSTILE})

@@ -18,7 +18,7 @@ from harness.waiting import eventually
 
 PROGRAMS = {
     "beanstalk": [sys.executable, "-P", "-c", f"'{BEANSTALK}'"],
-    "python": [sys.executable],
+    "beanstalk-worker": [sys.executable, "-m", "beanstalk_client.worker"],
     "beanstalk-server": [sys.executable, "-P", "-m", "beanstalk_server", "--check-config"],
 }
 SHOP = """
@@ -74,7 +74,7 @@ def run_it(command):
 
 async def test_the_first_minute_of_a_server(queue, visitor):
     put, work, tasks = commands(await visitor.get("/"))
-    assert tasks == "python -m beanstalk_client.worker shop:tasks"
+    assert tasks == "beanstalk-worker shop:tasks"
     run_it(put)
     queue.use("default")
     assert queue.peek_ready().body == "hello"

@@ -76,7 +76,7 @@ def against(
 
     Args:
         restart_command: as for Server; it is also run when the server stops answering.
-        report_progress: is told how many conversations are over.
+        report_progress: called with the number of conversations that have ended.
 
     Raises:
         UnusableError: the server cannot be reached, or holds jobs, which would be deleted.

@@ -6,7 +6,6 @@ Slow, and asks a package index for what the build requires: only `make test-all`
 import email
 import shutil
 import subprocess
-import sys
 import tarfile
 import zipfile
 
@@ -49,7 +48,7 @@ def files_of(wheel):
         return {name for name in archive.namelist() if ".dist-info/" not in name}
 
 
-def test_a_wheel_needs_nothing_and_works_alone(builder, sources, tmp_path):
+def test_a_wheel_needs_nothing_and_works_alone(builder, run_alone, sources, tmp_path):
     wheel = build(builder, sources, "wheel")
     assert wheel.name == f"beanstalk_client-{VERSION}-py3-none-any.whl"
     assert CLIENT_VERSION == VERSION
@@ -66,19 +65,10 @@ def test_a_wheel_needs_nothing_and_works_alone(builder, sources, tmp_path):
     assert metadata["Requires-Python"] == ">=3.9"
     server = launch("-l", "127.0.0.1", "-p", "0")
     try:
-        done = subprocess.run(  # -S: without the packages of this environment
-            [sys.executable, "-S", "-c", STORY, "{}:{}".format(*server.address)],
-            env={"PYTHONPATH": str(tmp_path / "alone")},
-            cwd="/",
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
+        told = run_alone(tmp_path / "alone", "-c", STORY, "{}:{}".format(*server.address))
     finally:
         server.kill()
-    assert done.stderr == ""
-    body, path = done.stdout.split()
+    body, path = told.split()
     assert body == "x"
     assert path.startswith(str(tmp_path / "alone")), imported()
 

@@ -6,7 +6,6 @@ Slow, and asks a package index for what the build requires: only `make test-all`
 import email
 import shutil
 import subprocess
-import sys
 import zipfile
 
 import pytest
@@ -20,7 +19,7 @@ NOT_BUILT_FROM = (".*", "build", "dist", "*.egg-info", "node_modules", "__pycach
 
 
 @pytest.mark.parametrize("way", [(), ("--wheel",)], ids=["from the archive", "from the sources"])
-def test_a_wheel_needs_nothing_and_works_alone(builder, tmp_path, way):
+def test_a_wheel_needs_nothing_and_works_alone(builder, run_alone, tmp_path, way):
     sources = shutil.copytree(
         ROOT / "conformance", tmp_path / "conformance", ignore=shutil.ignore_patterns(*NOT_BUILT_FROM)
     )
@@ -38,24 +37,8 @@ def test_a_wheel_needs_nothing_and_works_alone(builder, tmp_path, way):
     assert metadata.get_all("Requires-Dist") is None
     server = start(imported())
     try:
-        done = subprocess.run(  # -S: without the packages of this environment
-            [
-                sys.executable,
-                "-S",
-                "-m",
-                "beanstalk_conformance",
-                "{}:{}".format(*server.address),
-                "--only",
-                "put-keyed",
-            ],
-            env={"PYTHONPATH": str(tmp_path / "alone")},
-            cwd="/",
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
+        address = "{}:{}".format(*server.address)
+        report = run_alone(tmp_path / "alone", "-m", "beanstalk_conformance", address, "--only", "put-keyed")
     finally:
         server.kill()
-    assert done.stderr == ""
-    assert "extensions" in done.stdout
+    assert "extensions" in report

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -621,6 +623,28 @@ def test_watch_repeats_what_looks_and_nothing_else(ours, ask):
     assert [tube["name"] for tube in json.loads(out)] == ["default"]
     for command in (["clear", "t", "--yes"], []):
         assert ask(ours, "watch", *command)[0] == 2
+
+
+BUT_ENDS = {"bench": ["--seconds", "0.1"], "tail": ["--jobs", "1"], "watch": ["--times", "1"]}
+"""More options for the commands that run for long."""
+
+
+@pytest.mark.slow
+def test_the_commands_that_the_page_shows_first_succeed(ours, ask):
+    page = (servers.ROOT / "docs" / "beanstalk.md").read_text()
+    lines = re.search(r"```sh\n(.*?)```", page, re.DOTALL)[1].splitlines()
+    assert {shlex.split(line)[1] for line in lines} > set(BUT_ENDS)
+    with beanstalk_client.Client(ours.address, use="mails", watch="mails") as queue:
+        for body in ("buried", "ready"):
+            queue.put(body)
+        queue.bury(queue.reserve(timeout=0))
+    for line in lines:
+        words = shlex.split(line.partition(" > ")[0])[1:]
+        if words[0] == "tail":
+            ask(ours, "resume", "mails")
+        words[1:1] = BUT_ENDS.get(words[0], [])
+        status, _, err = ask(ours, *words)
+        assert status == 0, f"{line}: {err}"
 
 
 def test_no_server_is_status_69(ask):

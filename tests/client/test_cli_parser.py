@@ -258,15 +258,6 @@ def test_the_document_has_every_command():
     assert reference() in DOCUMENT.read_text(), f"docs/beanstalk.md must have:\n\n{reference()}\n"
 
 
-def test_the_examples_of_the_document_are_read():
-    """Each line of a block of sh that begins with beanstalk, to its first operator of the shell."""
-    blocks = re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    lines = [line.split("#")[0] for block in blocks for line in block.splitlines() if line.startswith("beanstalk ")]
-    assert len(lines) > 10
-    for line in lines:
-        parse(shlex.split(re.split(r" [|<>] | > ", line)[0])[1:])
-
-
 def test_every_option_is_completed_by_what_it_is():
     parser = make_parser()
     marks = {getattr(action, "complete", "") for action in parser._actions}

@@ -19,6 +19,7 @@ from beanstalk_client.tasks.failure import describe, report
 from visiting import Visitor, bury, put, visiting
 
 from beanstalk_server import TubeConfig
+from harness.servers import ROOT
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'&"
 
@@ -543,17 +544,23 @@ async def test_a_base_path_may_be_the_beginning_of_another_path(server, base, pa
             assert (await visitor.http.get(path, follow_redirects=True)).status_code == 200, path
 
 
-async def test_it_is_mounted_in_another_application(server):
+async def test_it_is_mounted_in_other_applications_as_its_page_says(server):
+    from flask import Flask
     from starlette.applications import Starlette
 
-    inner = console(server.address, anyone=True)
-    app = Starlette()
-    app.mount("/jobs", inner)
-    visitor = Visitor(app)
-    page = await visitor.get("/jobs/tubes")
-    assert page.status_code == 200 and 'href="/jobs/static/console.css"' in page.text
-    assert (await visitor.get("/jobs/static/console.css")).status_code == 200
-    await inner.state.close()
+    page = (ROOT / "docs" / "console.md").read_text()
+    names = {"app": Starlette(), "flask_app": Flask("shop")}
+    names["flask_app"].add_url_rule("/", view_func=lambda: "the shop")
+    for listing in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(listing.replace("127.0.0.1:11300", "{}:{}".format(*server.address)), names)
+    for app in (names["app"], names["application"]):
+        visitor = Visitor(app)
+        page = await visitor.get("/queue/login")
+        assert page.status_code == 200 and 'href="/queue/static/console.css"' in page.text
+        assert (await visitor.get("/queue/static/console.css")).status_code == 200
+    assert (await visitor.get("/")).text == "the shop"
+    for app in (names["app"], names["application"]):
+        await app.routes[0].app.state.close()
 
 
 async def test_browsers_are_told_to_use_tls_for_the_names_of_the_console_only(server):

@@ -12,7 +12,7 @@ from beanstalk_client.cli.console import _with_token, read_listen
 from beanstalk_client.cli.main import main
 from beanstalk_client.cli.output import OperatorError
 
-from harness.servers import INTERPRETED, environment_of
+from harness.servers import INTERPRETED, ROOT, environment_of
 
 BEANSTALK = "import sys; from beanstalk_client.cli.main import main; sys.exit(main())"
 
@@ -74,10 +74,12 @@ def test_the_token_of_metrics_comes_from_the_environment(monkeypatch):
 
 
 @pytest.mark.sockets
-def test_it_serves_until_it_is_told_to_end(run):
+def test_it_serves_as_its_page_says_until_it_is_told_to_end(run):
     server = run()
-    address = "{}:{}".format(*server.address)
-    line = [sys.executable, "-c", BEANSTALK, "console", f"beanstalk://{address}", "--listen", "127.0.0.1:0"]
+    page = (ROOT / "docs" / "console.md").read_text()
+    command = re.search(r"```sh\nbeanstalk (console .*)\n```", page)[1]
+    words = command.replace("127.0.0.1:11300", "{}:{}".format(*server.address)).split()
+    line = [sys.executable, "-c", BEANSTALK, *words, "--listen", "127.0.0.1:0"]
     with subprocess.Popen(line, env=environment_of(INTERPRETED), stdout=subprocess.PIPE, text=True) as process:
         url = re.search(r"http://\S+", process.stdout.readline())[0]
         with urllib.request.urlopen(f"{url}tubes", timeout=10) as answer:

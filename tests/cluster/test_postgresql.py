@@ -1,11 +1,13 @@
 """What only an engine in PostgreSQL does: waits for standbys that are canceled, locks, rights, and old transactions."""
 
+import re
 import socket
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
 
 import pytest
+from beanstalk_client import Client
 from commits import MINE, OTHER, Journal
 
 from beanstalk_server.cluster.engine.choice import connect_to
@@ -28,8 +30,9 @@ from beanstalk_server.cluster.engine.interface import (
 )
 from beanstalk_server.cluster.engine.postgresql.connection import SQLError, Statement
 from beanstalk_server.cluster.engine.postgresql.servers import confirmations
-from harness.postgres import USER
-from harness.servers import RefusedError
+from harness.nodes import Node
+from harness.postgres import USER, Postgres
+from harness.servers import ROOT, RefusedError
 from harness.waiting import eventually
 
 
@@ -500,3 +503,26 @@ def test_a_long_name_has_a_schema_of_its_own(postgresql, open_engine):
 def test_a_file_that_is_not_there_is_read_as_nothing(engine, journal):
     assert engine.read("other", 0, 10) == b""
     assert engine.engine.perform([observe(5)]) == [Lease()]
+
+
+@pytest.mark.slow
+def test_a_node_starts_at_the_servers_that_the_page_sets_up(directory):
+    page = (ROOT / "docs" / "cluster-postgresql.md").read_text()
+    set_up, for_poolers = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    settings = dict(
+        re.findall(r"^(\w+) = '?(.*?)'?$", re.search(r"```conf\n(.*?)```", page, re.DOTALL)[1], re.MULTILINE)
+    )
+    servers = Postgres(directory / "page", replicas=2, settings=settings)
+    try:
+        for statement in f"{set_up}{for_poolers}".split(";")[:-1]:
+            servers.primary().ask(statement)
+        addresses = servers.url.rpartition("@")[2]
+        (url,) = set(re.findall(r"postgresql://beanstalk@db-1\S+db-3\S+", page))
+        node = Node(f"{url.partition('@')[0]}@{addresses}", ["--lease-ttl", "2"])
+        try:
+            with Client(("127.0.0.1", node.port)) as queue:
+                assert queue.reserve_job(queue.put("hello")).body == "hello"
+        finally:
+            node.kill()
+    finally:
+        servers.close()

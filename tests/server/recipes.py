@@ -11,10 +11,8 @@ import sys
 import programs
 import pytest
 
-from harness.servers import ROOT, Process, accepts, command, environment_of, imported, unused_port
+from harness.servers import Process, accepts, command, environment_of, imported, unused_port
 from harness.waiting import eventually
-
-PAGE = ROOT / "docs" / "access-recipes.md"
 
 RUNS_WITHIN = 60
 """Seconds that a block of commands or a program may take: many times as long as usual."""
@@ -97,7 +95,7 @@ class Recipe:
         variables: those of the environment that the page names, beside $SERVER.
     """
 
-    def __init__(self, title, directory, page=PAGE, user=None, ports=PORTS):
+    def __init__(self, title, directory, page, user=None, ports=PORTS):
         self._directory = directory
         self._left = blocks(page, title)
         self._running = []

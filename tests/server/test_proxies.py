@@ -12,6 +12,7 @@ import trustme
 from recipes import Recipe
 
 from beanstalk_server.settings.sections import ListenerConfig, UserConfig
+from harness.servers import ROOT
 from harness.waiting import eventually
 
 MAIL = UserConfig(name="mail", produce=("mail-*",), consume=("mail-*",))
@@ -43,7 +44,7 @@ CARELESS = HAPROXY.replace("verify required", "verify optional ca-ignore-err all
 @pytest.fixture
 def place(open_path):
     """Where the programs run: like a recipe, with an authority, and certificates of a server and of some clients."""
-    place = Recipe("Clients without TLS and `auth`", open_path)
+    place = Recipe("Clients without TLS and `auth`", open_path, page=ROOT / "docs" / "access-recipes.md")
     ours, strange = trustme.CA(), trustme.CA()
     ours.cert_pem.write_to_path(str(place.configuration / "ca.pem"))
     for authority, file, name in (

@@ -661,6 +661,15 @@ def test_the_example_of_policies_is_a_good_file_without_a_warning(write):
     assert warnings_of(config) == []
 
 
+@pytest.mark.parametrize("page", ["access.md", "observability.md", "scaling.md"])
+def test_the_examples_of_other_pages_are_good_files(write, page):
+    examples = re.findall(r"```toml\n(.*?)```", (DOCUMENT.parent / page).read_text(), re.DOTALL)
+    for each in examples:
+        clients = '[[listener]]\naddress = "127.0.0.1:11300"\n'  # a server with a listener for HTTP only is refused
+        parse(["--config", write(each.replace('"HASH"', f'"{HASH}"') + clients)], {})
+    assert examples
+
+
 def test_the_hash_in_the_document_is_that_of_its_token():
     (token,) = re.findall(r"token: (.+)", documented())
     assert set(re.findall(r"[0-9a-f]{64}", documented())) == {hash_of_token(token)}

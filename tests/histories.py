@@ -1076,8 +1076,8 @@ class Analysis:
         """A job that comes after a group waits as long as a job of the group is left, and no longer."""
         members = defaultdict(list)
         for job in self.jobs.values():
-            if "group" in job.demands:
-                members[job.demands["group"]].append(job)
+            for group in {attributes_of(each.call.line).get("group") for each in job.bodies} - {None}:
+                members[group].append(job)
         for job in self.jobs.values():
             if "after" in job.demands and len(job.bodies) == 1:
                 self._check_after(job, members[job.demands["after"].partition(b":")[0]])

@@ -497,6 +497,10 @@ A job that comes after a group is handed out when no job of the group is left:
 A job does not wait for a group without jobs:
     a put-with 1 one group=g; a put-with 2 two after=g:wait; b reserve 1 one; b: delete 1 = DELETED;
         left 2=two:default/ready: fine; left 2=two:default/delayed: open
+    a put-with 1 one group=g; b reserve 1 one; b: delete 1 = DELETED; a put-with 2 two key=k;
+        a: put-with 0 0 60 3 key=k replace=1 group=g [new] = REPLACED 2; a put-with 3 three after=g:wait;
+        left 2=new:default/ready 3=three:default/delayed: fine;
+        b: delete 2 = DELETED; left 3=three:default/delayed: open
 
 A job counts the tries that it has had:
     a put-with 1 one tries=5; b fails 1 one; left 1=one:default/ready/0: tries

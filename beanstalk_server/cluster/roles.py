@@ -137,7 +137,7 @@ class Roles:
         self._stopping = False
         self._may_finish = False  # the lease is to be given back
         self._successor = ""  # to whom; "" for any node
-        self._failed = False  # it had the lease, and could not serve
+        self._failures = 0  # how many times running it had the lease, and could not serve
         self._is_told = False  # the log has said that there is no lease
         self._is_overdue = asyncio.Event()  # the lease is to be renewed now
         self._awake = asyncio.Event()  # something has happened: the task must look again
@@ -279,9 +279,8 @@ class Roles:
         lost_since = 0
         pause = FIRST_PAUSE
         rivalled = 0  # the last epoch whose leader has the address of this node
-        if self._failed:  # others may be able to
-            self._failed = False
-            await self._sleep(self.ttl // OBSERVATIONS)
+        if self._failures:  # others may be able to
+            await self._sleep(min(self.ttl // OBSERVATIONS << self._failures - 1, self.ttl))
         while not self._stopping:
             self._awake.clear()
             lease = await self._ask(observe(self.shard, secrets.randbits(48) | 1))
@@ -376,6 +375,7 @@ class Roles:
                 await self._wait_for(taking)
             if tenure.state(self._clock()) != FENCED:
                 taking.result()
+                self._failures = 0
                 self.role = LEADS
                 self._settle()
             while tenure.state(self._clock()) != FENCED and not self._may_finish:
@@ -388,7 +388,7 @@ class Roles:
         except TakeOverError as error:
             why = f"it cannot take over: {error}"
             self._log.error("cannot take over: %(error)s", event("takeover-failed", error=error))
-            self._failed = True
+            self._failures = min(self._failures + 1, OBSERVATIONS)
         finally:
             if self._timer is not None:
                 self._timer.cancel()

@@ -437,6 +437,37 @@ def test_a_server_that_was_wiped_begins_anew(times):
     again.close()
 
 
+def test_a_server_that_loses_its_jobs_between_two_passes_gets_a_new_plan_within_seconds(times, queue, monkeypatch, caplog):
+    class Stopped:
+        """Waits in virtual time; after the last step, the scheduler is to stop."""
+
+        def __init__(self, *steps):
+            self.steps = list(steps)
+            self.waits = []
+
+        def is_set(self):
+            return not self.steps
+
+        def wait(self, seconds):
+            times.sleep(seconds)
+            self.waits.append(seconds)
+            self.steps.pop(0)()
+            return self.is_set()
+
+    def lose():
+        times.queue().clear_tube("schedules")
+        times.queue().clear_tube("work")
+
+    one = scheduler(schedule(every(minutes=5)))
+    monkeypatch.setattr(one, "_connect", times.queue)
+    monkeypatch.setattr(one, "_stopped", Stopped(int, lose, int, int))
+    one.run()
+    assert one._stopped.waits == [scheduler_module.LOOK_AFTER] * 4
+    assert caplog.messages == ["the server has lost the plan of schedule note: planning it anew"]
+    times.sleep(300)
+    assert len(times.fired) == 1
+
+
 def test_a_scheduler_that_stands_still_in_a_pass_for_longer_than_keys_are_held_puts_nothing_anew(times):
     rules = schedule(every(minutes=5), missed="all")
     slow = Actor(times, lambda: scheduler(rules, hold=HOUR))

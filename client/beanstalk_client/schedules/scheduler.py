@@ -64,6 +64,9 @@ LONGEST: Final = 1e9
 PASSES: Final = 4
 """How many passes there are in `ahead` seconds: three of them may fail before a firing could be missed."""
 
+LOOK_AFTER: Final = 5.0
+"""Seconds after which a scheduler that waits for its next pass looks whether the server still has its plans."""
+
 LOCK_FOR: Final = 30.0
 """Seconds after which the lock of a scheduler that has died or stands still is free."""
 
@@ -145,7 +148,20 @@ class Scheduler(Passes):
             while not self._stopped.is_set():
                 wait = self._pass_or_lose(queue)
                 self._note_pass()
-                self._stopped.wait(wait)
+                self._wait(queue, wait)
+
+    def _wait(self, queue: Client[bytes], seconds: float) -> None:
+        """Wait for the next pass, or until the server has lost its jobs, such as one without a binlog in a restart."""
+        while seconds > 0 and not self._stopped.wait(min(seconds, LOOK_AFTER)):
+            seconds -= LOOK_AFTER
+            for name in [*self._mine][:1]:
+                try:
+                    queue.use(self.group)
+                    queue.peek_keyed(PLAN_KEY + name)
+                except NotFoundError:
+                    message = f"the server has lost the plan of schedule {name}: planning it anew"
+                    tell(log, logging.WARNING, "schedule-plan-lost", message, schedule=name)
+                    return
 
     def _tell_failed(self, described: str) -> None:
         message = f"planning of group {self.group} failed, retrying: {described}"

@@ -13,6 +13,7 @@ from typing import Final
 from beanstalk_client.observe.sampler import Sampler
 from beanstalk_client.observe.samples import Samples, Tube
 from beanstalk_client.tasks.failure import ERRORS
+from beanstalk_client.tasks.results import RESULTS
 
 FULL: Final = 0.8
 """The share of a limit from which on it is a problem."""
@@ -80,7 +81,7 @@ def _of_tubes(tubes: Iterable[Tube], throttled: set[str]) -> Iterable[Problem]:
         if tube.buried:
             failed.append(tube)
             buried += tube.buried or 0
-        if not tube.ready or tube.name.endswith(ERRORS):
+        if not tube.ready or tube.name.endswith((ERRORS, RESULTS)):  # which no worker watches
             continue
         if tube.pause_left:
             paused.append(tube)

@@ -47,6 +47,7 @@ class Line:
     """A schedule as it is shown.
 
     Attributes:
+        since: when it was planned first.
         next: when it fires next, and the job of that firing.
         last: when it fired last, how that went, and the job of that if there is one.
         is_stale: no scheduler renews the plan.
@@ -55,6 +56,7 @@ class Line:
     group: str
     name: str
     plan: Plan
+    since: int
     next: int | None = None
     next_job: dict[str, Any] | None = None
     last: int | None = None
@@ -110,25 +112,25 @@ async def schedules(visit: Visit) -> Response:
     )
 
 
-async def _bodies(visit: Visit, tube: str, prefix: str) -> list[tuple[str, bytes]]:
-    """The delayed jobs of a tube whose keys begin with a prefix: what follows it, and the body."""
+async def _bodies(visit: Visit, tube: str, prefix: str) -> list[tuple[str, int, bytes]]:
+    """The delayed jobs of a tube whose keys begin with a prefix: what follows it, the age in seconds, and the body."""
     try:
         _, jobs = await visit.user.client.execute(make._job_page(tube, "delayed"))
     except NotFoundError:
         return []
     named = {
-        int(job["id"]): str(job["key"])[len(prefix) :]
+        int(job["id"]): (str(job["key"])[len(prefix) :], int(job["age"]))
         for job in jobs
         if str(job.get("key", "")).startswith(prefix) and int(job.get("size", 0)) <= MAX_PLAN
     }
     ids = list(named)[:MAX_PLANS]
     bodies = await visit.user.together([make.peek(each) for each in ids])
-    return [(named[each], found.body) for each, found in zip(ids, bodies, strict=True) if isinstance(found, Job)]
+    return [(*named[each], found.body) for each, found in zip(ids, bodies, strict=True) if isinstance(found, Job)]
 
 
 async def _outboxes(visit: Visit) -> list[OutboxLine]:
     lines = []
-    for name, body in await _bodies(visit, TUBE, KEY):
+    for name, _, body in await _bodies(visit, TUBE, KEY):
         with contextlib.suppress(ValueError):
             status = Status.decode(body)
             lines.append(OutboxLine(name, status, time.time() - status.time > STALE_AFTER))
@@ -137,9 +139,9 @@ async def _outboxes(visit: Visit) -> list[OutboxLine]:
 
 async def _plans(visit: Visit, group: str) -> list[Line]:
     lines = []
-    for name, body in await _bodies(visit, group, PLAN_KEY):
+    for name, age, body in await _bodies(visit, group, PLAN_KEY):
         with contextlib.suppress(ValueError):
-            lines.append(Line(group, name, Plan.decode(body.decode("utf-8", "replace"))))
+            lines.append(Line(group, name, Plan.decode(body.decode("utf-8", "replace")), int(time.time()) - age))
     for line in lines:
         await _complete(visit, line)
     return lines
@@ -153,7 +155,8 @@ async def _complete(visit: Visit, line: Line) -> None:
     line.is_stale = plan.renewed_until < now
     past = [moment for moment in plan.planned if moment <= now]
     moments = read_timing(plan.timing)
-    line.last = past[-1] if past else last(moments, now - 400 * DAY, now) if moments is not None else None
+    earliest = max(line.since, now - 400 * DAY)
+    line.last = past[-1] if past else last(moments, earliest, now) if moments is not None else None
     if line.next is not None:
         line.next_job, line.call = await _firing(visit, line, line.next)
     if line.last is not None:

@@ -1,7 +1,7 @@
 """Fixtures for pytest: a server, clients with a tube of their own, and a queue in memory (docs/testing.md).
 
     beanstalk_server    a server on a free port, one for each process of the test run: beanstalk-server if it is
-                        installed, else beanstalkd; or the one at --beanstalk-address
+                        installed, else beanstalkd, with a warning; or the one at --beanstalk-address
     beanstalk_tube      the name of a tube that only this test uses; its jobs are deleted after the test
     beanstalk           a Client that uses and watches that tube
     async_beanstalk     an AsyncClient that does
@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -93,9 +94,13 @@ def _start(stack: contextlib.ExitStack) -> Address:
 def _command() -> list[str]:
     if importlib.util.find_spec("beanstalk_server") is not None:
         return [sys.executable, "-m", "beanstalk_server"]
-    beanstalkd = shutil.which("beanstalkd")
-    if beanstalkd is not None:
-        return [beanstalkd]
+    for name in ("beanstalk-server", "beanstalkd"):
+        found = shutil.which(name)
+        if found is not None:
+            if name == "beanstalkd":
+                text = f"the fixture beanstalk_server uses {found}: install beanstalk-server to test its extensions"
+                warnings.warn(text, pytest.PytestWarning, stacklevel=1)
+            return [found]
     pytest.fail(
         "no server for the fixture beanstalk_server: install beanstalk-server or beanstalkd, or give a running one "
         "with --beanstalk-address",

@@ -35,7 +35,9 @@ def test_what_is_wrong_with_a_tube(figures, text):
 
 def test_several_tubes_are_one_problem():
     alone = {"current-jobs-ready": 1, "current-watching": 0}
-    assert told(("a", alone), ("b", alone), ("a.errors", alone), ("a.results", alone)) == ["2 tubes have ready jobs and no worker."]
+    assert told(("a", alone), ("b", alone), ("a.errors", alone), ("a.results", alone)) == [
+        "2 tubes have ready jobs and no worker."
+    ]
 
 
 @pytest.mark.parametrize(

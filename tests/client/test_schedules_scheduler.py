@@ -437,7 +437,9 @@ def test_a_server_that_was_wiped_begins_anew(times):
     again.close()
 
 
-def test_a_server_that_loses_its_jobs_between_two_passes_gets_a_new_plan_within_seconds(times, queue, monkeypatch, caplog):
+def test_a_server_that_loses_its_jobs_between_two_passes_gets_a_new_plan_within_seconds(
+    times, queue, monkeypatch, caplog
+):
     class Stopped:
         """Waits in virtual time; after the last step, the scheduler is to stop."""
 

@@ -89,7 +89,7 @@ def test_on_an_empty_machine(tmp_path):
 
 
 def test_all_extras_are_named():
-    found = re.search(r"Its extras are (.*?)\. Those of the server are (.*?)\.\n", README, re.DOTALL).groups()
+    found = re.search(r"Its extras are (.*?)\. The server's extras are (.*?)\.\n", README, re.DOTALL).groups()
     for named, place in zip(found, ("client", "."), strict=True):
         project = tomllib.loads((ROOT / place / "pyproject.toml").read_text())["project"]
         assert re.findall(r"`(\w+)`", named) == sorted(project["optional-dependencies"])

@@ -63,7 +63,7 @@ def test_rq(tmp_path, run):
 
 
 def test_a_sorted_set(tmp_path, run):
-    program = Program(PAGE, "A Redis sorted set, and libraries around one", tmp_path, run().address)
+    program = Program(PAGE, "A Redis sorted set, and libraries built on one", tmp_path, run().address)
     assert program.run("delays.py").splitlines() == ["True", "cancelled: no worker gets it", "1", "order-18"]
 
 

@@ -67,7 +67,7 @@ KINDS: Final = (
         "-m tests.cluster.simulation --locks --first {first} --seconds {seconds}",
         SIMULATION,
     ),
-    Kind("same commands to beanstalkd", "scripts", "-m conformance.compare.fuzz --seconds {seconds}", FUZZ),
+    Kind("differential fuzzing against beanstalkd", "scripts", "-m conformance.compare.fuzz --seconds {seconds}", FUZZ),
     _killed("server killed", "tests/server/test_killed.py"),
     _killed("leader killed, Redis", "tests/cluster/test_kills.py", "leader-alone"),
     _killed("primary killed, PostgreSQL", "tests/cluster/test_kills.py", "primary-promoting-postgresql"),

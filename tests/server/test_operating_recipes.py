@@ -207,8 +207,8 @@ def test_a_slow_consumer(follow):
             worker.reserve(timeout=0)
 
 
-def test_a_poisoned_job(follow):
-    recipe = follow("A poisoned job", page=PAGE, ports=PORTS)
+def test_a_poison_job(follow):
+    recipe = follow("A poison job", page=PAGE, ports=PORTS)
     recipe.write()
     recipe.serve()
     with connect(recipe, use="mail", watch="mail") as queue:

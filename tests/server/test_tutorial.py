@@ -335,7 +335,7 @@ def follow(tutorial):
 
 
 def test_the_unit_of_the_worker_is_one(tmp_path):
-    unit = dict(blocks(PAGE, "Into production"))["ini"]
+    unit = dict(blocks(PAGE, "Run in production"))["ini"]
     program = re.search(r"^ExecStart=(\S+)", unit, re.MULTILINE)[1]
     path = tmp_path / "shop-worker.service"
     path.write_text(unit.replace(program, "/bin/true"))

@@ -349,7 +349,7 @@ async def test_schedules_are_shown_run_and_skipped(server, queue):
             for name in ("group", "schedule", "tube", "moment")
         }
         assert fields["schedule"] == "count" and "every 3600 s" in visitor.text
-        assert '<td class="when" data-h="last">–</td>' in page.text, "it was planned a moment ago"
+        assert '<td class="when" data-h="last">\N{EN DASH}</td>' in page.text, "it was planned a moment ago"
         await visitor.order("run", back="schedules", **fields)
         assert counts(queue, "reports") == (1, 1, 0)
         await visitor.order("skip", back="schedules", **fields)

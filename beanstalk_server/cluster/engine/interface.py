@@ -86,9 +86,13 @@ class Lease(NamedTuple):
         """The lineage of a lease that is taken after this one."""
         return " ".join([self.stamp, *self.lineage.split()][:LINEAGE]) if self.secret else ""
 
+    def _written(self) -> Lease:
+        """What is written when it is taken, and stays."""
+        return self._replace(renewals=0, position=START, successor="")
+
     def is_same(self, other: Lease) -> bool:
-        """Whether both are the lease of one leader, whenever it was renewed."""
-        return (self.epoch, self.node, self.secret) == (other.epoch, other.node, other.secret)
+        """Whether both are the lease of one leader, whenever it was renewed, and no bit of it has flipped."""
+        return self._written() == other._written()
 
     def follows(self, other: Lease) -> bool:
         """Whether an engine with the other lease has lost this one, and the owner of the other one leads no more.

@@ -4,11 +4,13 @@ More of it: python -m tests.cluster.simulation --seconds 3600
 """
 
 import os
+from unittest.mock import ANY
 
 import pytest
 from effort import seeded
 
-from tests.cluster.simulation.cluster import run
+from beanstalk_server.storage import record
+from tests.cluster.simulation.cluster import SimulatedCluster, run
 
 pytestmark = pytest.mark.interpreted  # the clocks of the sources are replaced
 
@@ -57,6 +59,33 @@ def test_while_nothing_fails_nobody_is_disconnected_and_nobody_waits_for_long(se
     cluster = check(seed, seconds=15, shards=SHARDS, is_calm=True)
     assert cluster.faults
     assert set(cluster.faults) <= {"move shard", "restart", "drain", "join", "leave"}
+
+
+def rotten(seed, shards):
+    """A run in which bits flip just before the leader is killed."""
+    cluster = SimulatedCluster(seed, 30, shards)
+    injector = cluster.injector
+
+    def strike():
+        injector.kill_leader()
+        return injector.rot()
+
+    injector.kinds = [strike]
+    cluster.run()
+    return cluster
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_flipped_bit_is_refused_by_each_node_and_served_by_none(shards):
+    cluster = rotten(1, shards)
+    assert not cluster.problems, "\n".join([*cluster.problems[:10], *cluster.lines[-50:]])
+    assert cluster.servers.bit_rot.counts()["refused"]
+    assert cluster.refusing
+
+
+def test_a_server_that_ignores_checksums_is_caught(monkeypatch):
+    monkeypatch.setattr(record, "crc32c", lambda *_: ANY)
+    assert any(problem.startswith("served: ") for problem in rotten(1, 1).problems)
 
 
 @pytest.mark.parametrize(("seed", "shards"), [(3, 1), (5, SHARDS)])

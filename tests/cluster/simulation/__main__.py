@@ -30,7 +30,7 @@ def main():
     seed = options.first
     failed = []
     commands = unanswered = takeovers = virtual = 0
-    faults = Counter()
+    faults, rot = Counter(), Counter()
     while time.monotonic() - began < options.seconds:
         cluster = run(seed, options.busy, options.shards, is_calm=options.calm, locks=options.locks)
         answered, not_answered = cluster.history.counts()
@@ -38,6 +38,7 @@ def main():
         unanswered += not_answered
         takeovers += sum(map(len, cluster.epochs.values()))
         faults += cluster.faults
+        rot.update(cluster.servers.bit_rot.counts())
         virtual += cluster.loop.now / 1e9 - 1000
         if cluster.problems:
             failed.append(seed)
@@ -52,6 +53,7 @@ def main():
         f"{len(failed)} seeds failed{': ' if failed else ''}{', '.join(map(str, failed))}"
     )
     print(", ".join(f"{count:,} × {name}" for name, count in faults.most_common()))
+    print("bits: " + ", ".join(f"{count:,} {what}" for what, count in rot.items()))
     return bool(failed)
 
 

@@ -14,11 +14,12 @@ from functools import partial
 from beanstalk_server.cluster import commit_sender
 from beanstalk_server.cluster.lease import LEADING
 from beanstalk_server.cluster.node import Node
-from beanstalk_server.cluster.roles import LEADS
+from beanstalk_server.cluster.roles import LEADS, TakeOverError
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.settings.options import Config
 from beanstalk_server.settings.sections import TubeConfig
+from beanstalk_server.storage.errors import DAMAGED
 from tests.checking import check_broker
 from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of, values_of
 from tests.cluster.simulation.engines import SimulatedEngine, SimulatedServers
@@ -56,17 +57,31 @@ class SimulatedNode(Node):
             self._watch(shard)
 
     def _watch(self, shard):
-        take_over = shard.take_over
+        take_over, note_damage = shard.take_over, shard._note_damage
 
         async def note_takeover(lease):
-            await take_over(lease)
+            read = self.cluster.servers.bit_rot.read[self.process, shard.index]
+            read.clear()
+            try:
+                await take_over(lease)
+            except TakeOverError as error:
+                for flip in read:
+                    flip.is_refused |= "damaged" in str(error)
+                raise
+            for flip in read:
+                if flip.is_in_segment:
+                    self.cluster.problem("served", f"{self.process} leads with the flipped {flip}")
             roles = shard.roles
             if (
                 roles.tenure.state(roles._clock()) == LEADING
             ):  # else it is to give the lease back, and hands nothing out
                 self.cluster.note_takeover(self, shard.index, lease)
 
-        shard.take_over = note_takeover
+        def note_refusal(error):
+            self.cluster.note_refusal(self, shard.index, error)
+            note_damage(error)
+
+        shard.take_over, shard._note_damage = note_takeover, note_refusal
 
     async def start(self):
         await super().start()
@@ -222,6 +237,8 @@ class SimulatedCluster:
         self.link_ends = {}  # those that have ended
         self.stopping = set()  # names of nodes that have been told to
         self.leaving = set()  # their processes
+        self.refusing = set()  # nodes that have refused a shard
+        self.injector = Faults(self)
 
     # What happens
 
@@ -256,6 +273,14 @@ class SimulatedCluster:
         if epochs and lease.epoch <= epochs[-1]:
             self.problem("epoch", f"{what} after {epochs[-1]}")
         epochs.append(lease.epoch)
+
+    def note_refusal(self, node, shard, error):
+        """A node leads a shard no more, because its files are damaged: right if a bit of them has flipped."""
+        self.trace(f"refused: {error}")
+        if error.status != DAMAGED or not self.servers.bit_rot.read[node.process, shard]:
+            self.problem("refused", f"{node.process} has refused shard {shard}, which is whole: {error}")
+        self.refusing.add(node)
+        self.injector.repair(node)
 
     def client_left(self, client):
         del self.clients[client.name]
@@ -296,7 +321,10 @@ class SimulatedCluster:
     async def _live(self, name, node):
         await node.start()
         await node.failed.wait()
-        self.problem("failed", f"{name}: {node.failure!r}")
+        if node in self.refusing:
+            self.stop_node(name)
+        else:
+            self.problem("failed", f"{name}: {node.failure!r}")
 
     def kill_node(self, name, *, host_too=False):
         node = self.nodes.pop(name, None)
@@ -426,12 +454,11 @@ class SimulatedCluster:
             self.start_node(name)
         for _ in range(self.client_count):
             clients.run(self.connect_client)
-        faults = Faults(self)
-        self.loop.call_in(5 * SECOND, faults.strike, context=contextvars.Context())
+        self.loop.call_in(5 * SECOND, self.injector.strike, context=contextvars.Context())
         self.loop.run_until(lambda: bool(self.problems), self.loop.now + round(self.seconds * SECOND))
         if self.problems:
             return
-        self._settle(faults)
+        self._settle()
         if not self.problems:
             self._audit()
 
@@ -440,11 +467,11 @@ class SimulatedCluster:
             self.problem("stuck", f"not within {within} s: {what}")
         return not self.problems
 
-    def _settle(self, faults):
+    def _settle(self):
         """End all faults; then everybody must be answered."""
         self.trace("all faults end")
         self.is_over = True
-        faults.end_all()
+        self.injector.end_all()
         for name in NODES:
             self.start_node(name)
 

@@ -13,6 +13,7 @@ from functools import partial
 
 from beanstalk_server.cluster.engine.interface import OBSERVE, RENEW, TAKE, Answer, EngineError
 from tests.cluster.memory_engine import MemoryEngine, Servers
+from tests.cluster.simulation.bit_rot import BitRot
 from tests.cluster.simulation.virtual_loop import PROCESS, SECOND, this_thread
 
 TIMEOUT = 1 * SECOND
@@ -42,6 +43,11 @@ class SimulatedServers(Servers):
         self.generation = 0  # goes up with each failover
         self.locks = locks
         self.locked = {}  # by shard: the call that waits, and the lease before it
+        self.bit_rot = BitRot(self)
+
+    def datasets(self):
+        """What each server holds."""
+        return [self.primary, *(replica.dataset for replica in self.replicas)]
 
     def change(self, *effect):
         self.primary.apply(effect)
@@ -193,8 +199,10 @@ class SimulatedEngine(MemoryEngine):
     def damage(self, shard):
         return self._call("damage", shard)
 
-    def read(self, *args):
-        return self._call("read", *args)
+    def read(self, shard, name, offset, size):
+        data = self._call("read", shard, name, offset, size)
+        self.servers.bit_rot.note_read(self.process, shard, name, offset, data)
+        return data
 
     def members(self):
         return self._call("members")

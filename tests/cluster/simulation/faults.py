@@ -49,6 +49,8 @@ class Faults:
             self.restart,
             *[self.lose_tail] * 2,
             *[self.wipe] * 1,
+            *[self.rot] * 3,
+            self.rot_lease,
         ]
         if cluster.servers.locks:
             self.kinds += [self.cancel_waits] * 6
@@ -308,6 +310,35 @@ class Faults:
     def lose_answers(self):
         self.cluster.servers.lost_answers += self.rng.randrange(1, 4)
         return "lose answers"
+
+    def rot(self):
+        """A bit flips; nobody notices before a node takes over."""
+        flip = self.cluster.servers.bit_rot.strike(self.rng)
+        if flip is not None:
+            self.cluster.trace(f"flipped: {flip}")
+        return flip and "flip a bit"
+
+    def rot_lease(self):
+        """A bit of a lease flips; its leader finds out when it renews it."""
+        if self.leader() is None:
+            return None
+        what = self.cluster.servers.bit_rot.strike_lease(self.rng)
+        if what is not None:
+            self.cluster.trace(f"flipped: {what}")
+        return what and "flip a bit of a lease"
+
+    def repair(self, node):
+        """An operator restores what a node has refused to lead, after a while, and starts the node again."""
+        cluster, name = self.cluster, node.process.name
+
+        def restore():
+            cluster.servers.bit_rot.restore()
+            if cluster.nodes.get(name) is node:  # it goes on with other shards
+                self._restart(name)
+            else:
+                cluster.start_node(name)
+
+        self.later(self.rng.uniform(0.1, 15), restore)
 
     # Those that cost something if anything else fails
 

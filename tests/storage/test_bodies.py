@@ -23,7 +23,7 @@ from beanstalk_server.storage.beanstalkd.writer import write
 from beanstalk_server.storage.binlog import OPEN_FILES
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import RealDirectory
-from beanstalk_server.storage.errors import StorageError
+from beanstalk_server.storage.errors import DAMAGED, StorageError
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
 from harness.waiting import eventually_async
@@ -441,6 +441,68 @@ async def test_whatever_happens_to_a_job_its_body_is_what_was_put(seed):
             job_id: body for job_id, body in bodies.items() if job_id in process.broker.jobs
         }
     await process.settle()
+
+
+class EndedError(Exception):
+    """The journal has failed, so the process ends."""
+
+
+class EndingProcess(Process):
+    async def commit(self):
+        try:
+            await self.binlog.commit()
+        except OSError:
+            assert self.failures
+        self._end_if_failed()
+
+    async def settle(self):
+        await super().settle()
+        self._end_if_failed()
+
+    def _end_if_failed(self):
+        if self.failures:
+            raise EndedError
+
+
+@seeded(20)
+async def test_a_bit_that_flips_at_any_moment_is_found_or_changes_nothing(seed, caplog):
+    """In any file, while the process runs: it ends with the damage, or the next start refuses, or no job has changed.
+
+    Only damage in the last commit may look like a write that a kill has torn, and is erased with a warning.
+    """
+    rng = random.Random(seed)
+    threshold = rng.choice((0, 30, 500))
+    directory = MemoryDirectory()
+    directory.has_cached = lambda: rng.random() < 0.5
+    process = EndingProcess(directory, None, threshold)
+    await live(process, rng, SIZES)
+
+    async def rot():
+        for _ in range(rng.randrange(200)):
+            await asyncio.sleep(0)
+        nodes = [node for _, node in sorted(directory.nodes.items()) if node.data]
+        node = rng.choices(nodes, [len(node.data) for node in nodes])[0]
+        node.data[rng.randrange(len(node.data))] ^= 1 << rng.randrange(8)
+
+    rotting = asyncio.create_task(rot())
+    try:
+        await live(process, rng, SIZES)
+    except EndedError:
+        assert "damaged at offset" in str(process.failures[0])
+    await rotting
+    if process.failures or rng.random() < 0.5:
+        await process.binlog.close()
+    try:
+        again = Process(directory.after_a_kill(), process.bodies, threshold)
+    except StorageError as error:
+        if error.status != DAMAGED:
+            raise
+        return
+    assert not process.failures
+    if "erased an incomplete write" not in caplog.text:
+        found = {job.id: again.binlog.stored(job).body for job in again.broker.jobs.values()}
+        assert found == {job_id: process.bodies[job_id] for job_id in process.broker.jobs}
+    await again.binlog.close()
 
 
 def work(process, rng, chosen):

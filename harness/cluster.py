@@ -28,7 +28,7 @@ LOOK: Final = 0.2
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="make cluster", description=__doc__.splitlines()[0])
-    made.add_argument("--engine", choices=KINDS, default="alone", help="how Redis runs (default: %(default)s)")
+    made.add_argument("--engine", choices=KINDS, default="alone", help="engine of the cluster (default: %(default)s)")
     made.add_argument(
         "--replicas", type=int, default=2, help="number of replicas of each Redis primary (default: %(default)s)"
     )

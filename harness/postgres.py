@@ -141,7 +141,7 @@ class PostgresServer(Restartable):
         self._signal(signal.SIGKILL)
         super().kill()
         for process in others:
-            eventually(partial(_has_ended, process), "a server process has ended")
+            eventually(partial(_has_ended, process), "a server process has exited")
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)

@@ -167,12 +167,14 @@ def record(page: Path, kinds: Sequence[Kind], minutes: float) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.record", description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=30.0, help="about this long (default: 30)")
-    parser.add_argument("--only", default="", help="kinds with this in their names")
+    parser.add_argument("--minutes", type=float, default=30.0, help="approximate duration in minutes (default: 30)")
+    parser.add_argument("--only", default="", help="run only the kinds of tests whose names contain this text")
     options = parser.parse_args()
     kinds = [kind for kind in KINDS if options.only in kind.name]
     if not kinds:
-        parser.error(f"--only {options.only}: must be part of one of {', '.join(kind.name for kind in KINDS)}")
+        parser.error(
+            f"--only {options.only}: must be part of the name of a kind: {', '.join(kind.name for kind in KINDS)}"
+        )
     return int(record(PAGE, kinds, options.minutes) > 0)
 
 

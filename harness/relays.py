@@ -65,7 +65,7 @@ class Relay:
         piece of what is read. So a program that receives an address from the target connects through another relay.
         """
         if len(old) != len(new):
-            raise ValueError(f"{old} must be rewritten as something of the same length, not {new}")
+            raise ValueError(f"{old} must be replaced by text of the same length, not by {new}")
         self._rewritten = self._rewritten | {old.encode(): new.encode()}
 
     def cut(self) -> None:
@@ -92,7 +92,7 @@ class Relay:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(WITHIN)
         if self._thread.is_alive():
-            raise AssertionError(f"the relay did not end within {WITHIN:g} s")
+            raise AssertionError(f"the relay did not exit within {WITHIN:g} s")
         self._loop.close()
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:

@@ -20,10 +20,10 @@ from harness import wheels
 from harness.wheels import PROJECTS
 
 NEXT = """
-nothing is published. To publish {0}:
+Nothing has been published. To publish {0}:
     git tag --sign v{0} --message "beanstalk-server {0}"
     git push origin v{0}
-The tag starts .github/workflows/release.yml, which builds the packages again, for all machines, and uploads them.
+The tag starts .github/workflows/release.yml, which builds the packages again, for all platforms, and uploads them.
 """
 
 
@@ -50,9 +50,7 @@ def faults(version: str, projects: Sequence[Path]) -> list[str]:
     if section is None:
         found.append(f"CHANGELOG.md has no section {version}: begin one with '## {version}, 2027-01-04'")
     elif not is_date(section[1]):
-        found.append(
-            f"CHANGELOG.md: the section {version} has no date but '{section[1]}': give it one, such as 2027-01-04"
-        )
+        found.append(f"CHANGELOG.md: the section {version} has '{section[1]}' instead of a date such as 2027-01-04")
     line = ["git", "-C", str(root), "status", "--porcelain"]
     status = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     if status:

@@ -296,7 +296,7 @@ class Process:
             return self._given
         found = re.search(r"listens on (?:\[(.*?)\]|([^\s:]+)):(\d+)", self.log)
         if found is None:
-            raise ServerError(f"{self.program} listens on no port: {self.log.strip()}")
+            raise ServerError(f"{self.program} is not listening on any port: {self.log.strip()}")
         return found[1] or found[2], int(found[3])
 
     @property

@@ -82,4 +82,4 @@ async def at_rest_async(value: Callable[[], T], what: str, within: float = WITHI
 
 def _check(what: str, began: float, within: float) -> None:
     if time.monotonic() - began > within:
-        raise AssertionError(f"not within {within:g} s: {what}")
+        raise AssertionError(f"timed out after {within:g} s, waiting until: {what}")

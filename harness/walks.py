@@ -233,7 +233,7 @@ PATHS: Final[dict[str, Callable[[Walks], Walk]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.walks", description=__doc__.splitlines()[0])
     parser.add_argument("paths", nargs="*", metavar="PATH", help=f"paths: {', '.join(PATHS)} (default: all)")
-    parser.add_argument("--calls", action="store_true", help="print the functions, too")
+    parser.add_argument("--calls", action="store_true", help="also print the functions")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.paths if name not in PATHS]
     if unknown:

@@ -52,9 +52,9 @@ def build(to: Path, work: Path) -> list[Path]:
     build = ("python", "-m", "build", "--no-isolation")
     for project in PROJECTS:
         name = "server" if project == ROOT else project.name
-        print(f"building the {name}: the archive of its sources, and a pure wheel from the archive", flush=True)
+        print(f"building the {name}: the sdist, and a pure-Python wheel from it", flush=True)
         run(*build, "--outdir", to, project, BEANSTALK_SERVER_PURE="1")
-    print("building the server's compiled wheel from the archive", flush=True)
+    print("building the server's compiled wheel from the sdist", flush=True)
     (archive,) = to.glob("beanstalk_server-*.tar.gz")
     shutil.unpack_archive(archive, work)
     objects = ROOT / "build" / "objects"  # what has been compiled before is not compiled again
@@ -106,7 +106,7 @@ def make(to: Path) -> None:
         pure = [*to.glob("beanstalk_client-*.whl"), *to.glob("beanstalk_conformance-*.whl")]
         names = " and ".join(path.name for path in pure)
         for wheel in wheels:
-            print(f"trying {wheel.name} and {names} in an empty environment", flush=True)
+            print(f"testing {wheel.name} with {names} in a new virtual environment", flush=True)
             use([wheel, *pure], Path(directory))
 
 

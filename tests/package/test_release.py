@@ -56,8 +56,8 @@ def test_each_distribution_must_have_the_version(clone):
 @pytest.mark.parametrize(
     ("version", "fault"),
     [
-        ("1.3.0", "CHANGELOG.md: the section 1.3.0 has no date but 'unreleased': give it one, such as 2027-01-04"),
-        ("1.1.0", "CHANGELOG.md: the section 1.1.0 has no date but '2026-12-40': give it one, such as 2027-01-04"),
+        ("1.3.0", "CHANGELOG.md: the section 1.3.0 has 'unreleased' instead of a date such as 2027-01-04"),
+        ("1.1.0", "CHANGELOG.md: the section 1.1.0 has '2026-12-40' instead of a date such as 2027-01-04"),
         ("1.2", "CHANGELOG.md has no section 1.2: begin one with '## 1.2, 2027-01-04'"),
     ],
 )
@@ -122,7 +122,7 @@ def test_it_builds_lists_components_tests_upgrades_and_publishes_nothing(monkeyp
         "beanstalk_server-1.2.0.cdx.json: OK\n"
         "beanstalk_server-1.2.0.tar.gz: OK\n"
     )
-    assert "nothing is published" in capsys.readouterr().out
+    assert "Nothing has been published" in capsys.readouterr().out
 
 
 def test_sums_are_those_of_sha256sum(tmp_path):

@@ -37,12 +37,12 @@ def parser() -> argparse.ArgumentParser:
         "--scenario",
         action="append",
         choices=SCENARIOS,
-        help=f"only this one; may be repeated (default: all but {', '.join(ON_REQUEST)})",
+        help=f"scenario to run; may be repeated (default: all except {', '.join(ON_REQUEST)})",
     )
     made.add_argument(
         "--peers",
         default=",".join(DEFAULT_PEERS),
-        help=f"some of {', '.join(PEERS)}; ratios are to the first (default: %(default)s)",
+        help=f"servers to measure, out of {', '.join(PEERS)}; ratios are relative to the first (default: %(default)s)",
     )
     made.add_argument(
         "--peer",
@@ -56,17 +56,19 @@ def parser() -> argparse.ArgumentParser:
         "--beside",
         type=Path,
         metavar="CHECKOUT",
-        help=f"also measure this server as another checkout has installed it, first, under the name {BESIDE}",
+        help=f"also measure the server installed in another checkout; it comes first, under the name {BESIDE}",
     )
     made.add_argument("--pairs", type=int, help="number of measurements of each peer, in turn (default: 5; quick: 2)")
-    made.add_argument("--quick", action="store_true", help="a tenth of the work: to try the bench, not to quote it")
+    made.add_argument(
+        "--quick", action="store_true", help="do a tenth of the work, as a trial run; do not quote the results"
+    )
     made.add_argument(
         "--directory",
         type=Path,
         default=ROOT,
-        help="servers keep their jobs in a temporary directory in this one (default: this checkout)",
+        help="parent of the servers' temporary data directories (default: this checkout)",
     )
-    made.add_argument("--results", type=Path, help="where to write the results (default: bench/results/<date>.json)")
+    made.add_argument("--results", type=Path, help="file for the results (default: bench/results/<date>.json)")
     made.add_argument(
         "--draw", type=Path, metavar="RESULTS", help="measure nothing: write the documents' tables from these results"
     )
@@ -80,7 +82,7 @@ def main() -> int:
         results = Results.read(options.draw)
         for document in DOCUMENTS:
             left = tables.write_into(document, results, LAYOUTS)
-            print(f"{document}: written" + (f", but for {', '.join(left)}" if left else ""))
+            print(f"{document}: written" + (f", except for {', '.join(left)}" if left else ""))
         return 0
     named: dict[str, Peer] = {}
     try:
@@ -120,7 +122,7 @@ def main() -> int:
     if results.points:
         results.write(path)
         show(results)
-        print(f"\n{path}; --draw {path} writes them into the documents")
+        print(f"\nresults written to {path}; --draw {path} writes the tables of the documents from them")
     return status
 
 
@@ -151,7 +153,7 @@ def show(results: Results) -> None:
         if results.select(name):
             print(f"\n{name}: {' '.join((scenario.measure.__doc__ or '').split())}\n")
             print_aligned(tables.points_table(results, name, scenario.layout))
-    print("\nThe figures to reach:\n")
+    print("\nTargets:\n")
     print_aligned([row for row in tables.targets_table(results) if row[1] != tables.NOT_MEASURED])
     print("\n* the generator was busier than the server: compare the CPU time, not the rate\n")
     print(tables.about(results))

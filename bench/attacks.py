@@ -361,11 +361,11 @@ class Attack:
 
     def _answer(self, timeout: float) -> int:
         if not self._pipe.poll(timeout):
-            raise AttackError(f"the attack said nothing for {timeout:g} s")
+            raise AttackError(f"no output from the attack for {timeout:g} s")
         try:
             done: int | str = self._pipe.recv()
         except EOFError:
-            done = "the attack has ended"
+            done = "the attack has exited"
         if isinstance(done, str):
             raise AttackError(done)
         return done

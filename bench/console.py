@@ -40,7 +40,7 @@ def console(subject: Subject) -> Iterator[tuple[int, int]]:
     try:
         eventually(lambda: servers.accepts(port) or shown.poll() is not None, "the console has started")
         if shown.poll() is not None:
-            raise ServerError(f"the console has ended with {shown.returncode}")
+            raise ServerError(f"the console exited with status {shown.returncode}")
         yield shown.pid, port
     finally:
         shown.kill()

@@ -171,7 +171,7 @@ def routed(peer: str, parent: Path, shards: int = 1) -> Iterator[Subject]:
             with contextlib.closing(other.connect()) as caller:
                 caller.ask(b"ping\r\n")  # it answers, so it handles signals
             other.process.send_signal(signal.SIGUSR1)  # otherwise it gets its share of them
-            eventually(lambda: "draining" in other.process.log, "it does not want to lead")
+            eventually(lambda: "draining" in other.process.log, "the node is in drain mode")
         yield cluster.subject(other, leads.pid, ROUTED)
 
 

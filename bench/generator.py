@@ -43,7 +43,7 @@ class Generator:
             self._pipe.send((load, subject, arguments))
             failure, result = self._pipe.recv()
         except (EOFError, OSError):
-            failure, result = "the generator has ended", None
+            failure, result = "the generator has exited", None
         if failure:
             raise LoadError(f"{load.__name__} on {subject.name}: {failure}")
         return result  # type: ignore[no-any-return]

@@ -264,11 +264,11 @@ def main() -> int:
     """Print what is counted: the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=__doc__)
     parser.add_argument("--top", type=int, default=30, help="number of functions that are listed (default: 30)")
-    parser.add_argument("work", nargs="*", help=f"some of: {', '.join(ALL_WORKS)} (default: all)")
+    parser.add_argument("work", nargs="*", help=f"works to count: {', '.join(ALL_WORKS)} (default: all)")
     options = parser.parse_args()
     for work in options.work or ALL_WORKS:
         counts = count(work, ROOT)
-        rows = [f"{work}: {counts.total:,.0f} instructions a command"]
+        rows = [f"{work}: {counts.total:,.0f} instructions per command"]
         for counted in (counts.packages, counts.functions):
             rows += [f"{number:10,.0f}  {name}" for name, number in list(counted.items())[: options.top]] + [""]
         sys.stdout.write("\n".join(rows) + "\n")

@@ -469,7 +469,7 @@ def scraping(port: int, interval: float) -> Iterator[list[int]]:
 @scenario(Layout(f"rate cpu {LATENCIES} most scrapes scrape_bytes", ratios="cpu"))
 def metrics(run: Run) -> None:
     """put + reserve + delete, 50 connections, one command in flight on each, with metrics that no client reads, or that
-    are scraped each second; and what another client waits for an answer while 100,000 tubes are scraped again and again
+    are scraped each second; and what another client waits for an answer while 100,000 tubes are scraped continuously
     """
     count = run.sized(100_000)
 
@@ -494,7 +494,7 @@ def metrics(run: Run) -> None:
         fresh = measured(peer, MEASURED)
         with run.together(peer, fresh, measured(peer, SCRAPED)) as running:
             run.in_turn(running, cycle)
-        for again, work in ((False, "no scrapes"), (True, "scraped again and again")):
+        for again, work in ((False, "no scrapes"), (True, "scraped continuously")):
             run.in_turn([fresh], functools.partial(wait, again), f"{count:,} tubes, {work}", count, pairs=3)
 
 
@@ -553,7 +553,7 @@ def arrivals(run: Run) -> None:
         return sample | stalls_of(server.process.log)
 
     for work, name, options, measure, pairs in (
-        (f"{count:,} clients with certificates come back, again and again", "plain", "slow-ms = 1", come_back, 3),
+        (f"{count:,} clients with certificates reconnect continuously", "plain", "slow-ms = 1", come_back, 3),
         (f"{refused:,} wrong tokens", "token", "", functools.partial(run.load, loads.unauthorized, count=refused), 1),
     ):
         fresh = [Fresh(peer, functools.partial(door, peer, name, options)) for peer in run.own]
@@ -682,7 +682,7 @@ def hostile(run: Run) -> None:
     body = run.sized(100_000_000)
     large = [run.fresh(peer, "-z", str(200 << 20)) for peer in run.beanstalk]
     attacked(f"4 clients put {body:,} bytes, and delete", large, "bodies", "put", seconds, clients=4, body=body)
-    attacked("-b, 4 clients put, quit, and go on sending", synced, "quitting", "peek", seconds, clients=4)
+    attacked("-b, 4 clients put, quit, and keep sending", synced, "quitting", "peek", seconds, clients=4)
     _moved_at_once(run, synced)
 
     # Both look for a tube among all that a client watches, and beanstalkd among all that there are: to watch 100,000

@@ -76,7 +76,7 @@ def parse_peer(asked: str, taken: Container[str] = ()) -> tuple[str, Peer]:
     if not equals or not path:
         raise ValueError(f"{asked!r} must be NAME=PROGRAM[,OPTION…]")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise ValueError(f"the name {name!r} must be of letters, digits, dots, dashes and underscores")
+        raise ValueError(f"the name {name!r} must consist of letters, digits, dots, dashes and underscores")
     if name in PEERS or name in taken:
         raise ValueError(f"the name {name!r} is taken")
     if "-f" in options:

@@ -31,7 +31,7 @@ class Measure(NamedTuple):
 
 
 MEASURES = {
-    "rate": Measure("a second", ",.0f"),
+    "rate": Measure("per second", ",.0f"),
     "cpu": Measure("CPU, µs each", ".2f", spread=True),
     "user": Measure("user", ".2f"),
     "system": Measure("system", ".2f"),
@@ -39,45 +39,45 @@ MEASURES = {
     "engine_cpu": Measure("engine's CPU, µs each", ".2f", spread=True),
     "client_cpu": Measure("client's CPU, µs each", ".1f", spread=True),
     "server_cpu": Measure("server's CPU, µs each", ".1f"),
-    "put_cpu": Measure("enqueueing: CPU, µs each", ".0f", spread=True),
-    "put_server_cpu": Measure("server's CPU there", ".0f"),
+    "put_cpu": Measure("enqueue: CPU, µs per task", ".0f", spread=True),
+    "put_server_cpu": Measure("enqueue: server's CPU, µs per task", ".0f"),
     "seconds": Measure("seconds", ",.2f", spread=True),
     "early": Measure("early", ".0f"),
     "p50": Measure("p50, ms", ".2f"),
     "p99": Measure("p99, ms", ".2f"),
     "p999": Measure("p99.9, ms", ".2f"),
     "most": Measure("worst, ms", ",.1f", spread=True),
-    "other_p99": Measure("another's answer: p99, ms", ".2f"),
+    "other_p99": Measure("other client's reply: p99, ms", ".2f"),
     "answers": Measure("answers", ",.0f"),
     "attacks": Measure("attacks", ",.0f"),
-    "attack_rate": Measure("attacks a second", ",.0f"),
-    "held_cpu": Measure("loop held: CPU, ms at most", ".1f", spread=True),
-    "longest": Measure("held, ms at most", ".1f"),
-    "to_first_answer": Measure("to the first answer, ms", ",.1f", spread=True),
+    "attack_rate": Measure("attacks per second", ",.0f"),
+    "held_cpu": Measure("event loop stall: max CPU, ms", ".1f", spread=True),
+    "longest": Measure("event loop stall: max, ms", ".1f"),
+    "to_first_answer": Measure("time to first reply, ms", ",.1f", spread=True),
     "cpu_ms": Measure("CPU, ms", ".3f"),
     "engine_ms": Measure("engine's CPU, ms", ".1f"),
     "woken": Measure("woken", ".0f"),
-    "bytes_per_job": Measure("bytes a job", ",.0f", spread=True),
-    "counted": Measure("by its own account", ",.0f"),
-    "peak": Measure("memory, MB at most", ",.0f", scale=1e-6),
-    "left": Measure("memory after it, MB", ",.0f", scale=1e-6),
-    "grown": Measure("memory grown, MB", ",.1f", scale=1e-6),
+    "bytes_per_job": Measure("bytes per job", ",.0f", spread=True),
+    "counted": Measure("bytes per job, as the server counts", ",.0f"),
+    "peak": Measure("peak memory, MB", ",.0f", scale=1e-6),
+    "left": Measure("memory afterwards, MB", ",.0f", scale=1e-6),
+    "grown": Measure("memory growth, MB", ",.1f", scale=1e-6),
     "megabytes": Measure("MB on disk", ",.0f"),
     "scrapes": Measure("scrapes", ",.0f"),
-    "scrape_bytes": Measure("bytes each", ",.0f"),
-    "without_ms": Measure("server alone, ms a second", ".2f"),
-    "one_ms": Measure("one viewer costs it, ms a second", ".2f", spread=True),
-    "many_ms": Measure("fifty viewers", ".2f", spread=True),
-    "own_ms": Measure("and itself", ".2f"),
+    "scrape_bytes": Measure("bytes per scrape", ",.0f"),
+    "without_ms": Measure("server's CPU without viewers, ms per second", ".2f"),
+    "one_ms": Measure("added by one viewer, ms per second", ".2f", spread=True),
+    "many_ms": Measure("added by fifty viewers, ms per second", ".2f", spread=True),
+    "own_ms": Measure("console's CPU, fifty viewers, ms per second", ".2f"),
     "first_page": Measure("first page, s", ".3f", spread=True),
-    "page": Measure("pages beside them, s", ".3f"),
-    "page_again": Measure("after a pause, s", ".3f"),
+    "page": Measure("page with fifty viewers (median), s", ".3f"),
+    "page_again": Measure("page after a pause, s", ".3f"),
     "server_busy": Measure("server busy", ".0%"),
     "generator_busy": Measure("generator", ".0%"),
 }
 """In the order of the columns."""
 
-INVERTED = {"cpu": "a CPU second", "client_cpu": "a CPU second", "put_cpu": "enqueued a CPU second"}
+INVERTED = {"cpu": "per CPU second", "client_cpu": "per CPU second", "put_cpu": "enqueued per CPU second"}
 """Ratios of a cost are shown turned round, as what is done for it."""
 
 LATENCIES = "p50 p99 p999"
@@ -159,7 +159,7 @@ def written(figure: Spread, unit: str) -> str:
 
 
 def targets_table(results: Results) -> Rows:
-    """The figures to reach, and how far this run is."""
+    """The targets, and how far this run is."""
     rows = [["work", "found", "first", "", "then", ""]]
     for target in TARGETS:
         if not target.is_about(results):
@@ -174,7 +174,7 @@ def targets_table(results: Results) -> Rows:
 
 
 def headline(results: Results) -> Rows:
-    """The figures to reach as this run measured them, without the targets."""
+    """The figures with a target, as this run measured them, without the targets."""
     figures = [(target, target.found(results)) for target in TARGETS]
     return [["work", "found"], *([target.work, written(figure, target.unit)] for target, figure in figures if figure)]
 
@@ -188,7 +188,7 @@ def about(results: Results) -> str:
         f"{told['pairs']} measurements of each server, in turn; {told['minutes']:.0f} minutes in all."
     )
     if told.get("quick"):
-        text += " A quick run, not to be quoted."
+        text += " This was a quick run: do not quote it."
     if results.missing:
         text += "\n\nNot measured: " + "; ".join(f"{name} ({why})" for name, why in results.missing.items()) + "."
     return text

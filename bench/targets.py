@@ -1,4 +1,4 @@
-"""The figures to reach: the first target of each, what comes then, and how to find the figure in a run."""
+"""The targets of the figures: the first of each, the one after it, and how to find the figure in a run."""
 
 from __future__ import annotations
 
@@ -123,32 +123,32 @@ KILLED = "leader killed, {} jobs"
 
 TARGETS = [
     Target(
-        "put + reserve + delete, 50 connections, one in flight: commands a CPU second, beside beanstalkd",
+        "put + reserve + delete, 50 connections, one in flight: commands per CPU second, relative to beanstalkd",
         ratio("request-response", BEANSTALKD, OURS, "cpu", 50), "×", 1.25, more=True,
     ),
     Target(
-        "the same beside the C fork",
+        "the same, relative to the C fork",
         ratio("request-response", FORK, OURS, "cpu", 50), "×", 0.85, 1, more=True, beside=FORK,
     ),
     Target("as the first, 100 in flight on each", ratio("in-flight", BEANSTALKD, OURS, "cpu", 100), "×", 5, more=True),
     Target(
-        "as the first, every acknowledgement synced: commands a second, beside beanstalkd -f0",
+        "as the first, every acknowledgement synced: commands per second, relative to beanstalkd -f0",
         ratio("binlog", "ours -f0", "beanstalkd -f0", "rate", 1), "×", 8, 10, more=True,
     ),
     Target(
-        "the same beside the C fork's -D: commands a CPU second",
+        "the same, relative to the C fork with -D: commands per CPU second",
         ratio("binlog", f"{FORK} -D", "ours -f0", "cpu", 1), "×", 0.85, 1, more=True, beside=FORK,
     ),
     Target(
-        "as the first, each with its default: ours synced, beside beanstalkd -f50: commands a second",
+        "as the first, each with its default sync policy: commands per second of ours, relative to beanstalkd -f50",
         ratio("binlog", "ours -f0", "beanstalkd -f50", "rate", 1), "×", 1, 1.1, more=True,
     ),
     Target(
-        "100 in flight on each, every acknowledgement synced: commands a second, beside beanstalkd -f0",
+        "100 in flight on each, every acknowledgement synced: commands per second, relative to beanstalkd -f0",
         ratio("binlog", "ours -f0", "beanstalkd -f0", "rate", 100), "×", 10, more=True,
     ),
     Target(
-        "as the first, beside 100,000 other tubes: commands a CPU second, beside the same with one",
+        "as the first, with 100,000 other tubes: commands per CPU second, relative to one other tube",
         ratio("other-tubes", OURS, OURS, "cpu", 1, LARGEST), "×", 0.95, more=True,
     ),
     Target(
@@ -164,10 +164,10 @@ TARGETS = [
         alone("listing", OURS, "p50", LARGEST), "ms", 3,
     ),
     Target(
-        "start on a binlog with a million live jobs: time, beside beanstalkd",
+        "start on a binlog with a million live jobs: time, relative to beanstalkd",
         ratio("start", OURS, BEANSTALKD, "seconds", LARGEST), "×", 0.7,
     ),
-    Target("start without a binlog, to the first answer", alone("launch", OURS, "to_first_answer"), "ms", 60),
+    Target("start without a binlog: time to the first reply", alone("launch", OURS, "to_first_answer"), "ms", 60),
     Target(
         "lateness of 100,000 timers within 10 s, 99th percentile",
         alone("timers", OURS, "p99", 100_000), "ms", 2, 1,
@@ -177,46 +177,46 @@ TARGETS = [
         alone("timers", OURS, "p999", 1_000_000), "ms", 20, 5,
     ),
     Target(
-        "longest stretch the event loop is held, its own CPU time, worst load",
+        "longest event loop stall, in CPU time, under the worst load",
         worst("stalls", OURS, "held_cpu"), "ms", 5, 2,
     ),
     Target(
-        "worst answer beside a hostile client, worst attack: of 20 ms, or of twice beanstalkd's where that is more",
+        "longest wait for a reply under the worst attack, relative to 20 ms or, if longer, twice beanstalkd's wait",
         waited, "×", 0.5,
     ),
     Target(
-        "engine process with an I/O process, 50 connections, one in flight: CPU a command",
+        "engine process with an I/O process, 50 connections, one in flight: CPU per command",
         alone("io-processes", OURS + CARRIED, "engine_cpu", 50), "µs", 2.5, 2,
     ),
     Target(
-        "the engine process there, 500 connections",
+        "the same engine process, 500 connections",
         alone("io-processes", OURS + CARRIED, "engine_cpu", 500), "µs", 2.5, 2,
     ),
     Target(
-        "the I/O process there, 50 connections: CPU a command, beside the whole server without one",
+        "the I/O process, 50 connections: CPU per command, relative to the server without I/O processes",
         ratio("io-processes", OURS + CARRIED, OURS, "cpu", 50), "×", 1.2, 1,
     ),
     Target(
-        "the I/O process there, 500 connections: beside the whole server without one",
+        "the I/O process, 500 connections: CPU per command, relative to the server without I/O processes",
         ratio("io-processes", OURS + CARRIED, OURS, "cpu", 500), "×", 1.2, 1,
     ),
     Target(
-        "engine process, 50 connections that speak TLS: CPU a command, beside plain",
+        "engine process, 50 connections with TLS: CPU per command, relative to plain connections",
         ratio("io-processes", OURS + CARRIED + WITH_TLS, OURS + CARRIED, "engine_cpu", 50), "×", 1.1, 1.05,
     ),
     Target(
-        "TLS, 50 connections, one in flight: CPU a command, beside plain",
+        "TLS, 50 connections, one in flight: CPU per command, relative to plain connections",
         ratio("tls", OURS + WITH_TLS, OURS, "cpu", 1), "×", 2, 1.6,
     ),
     Target("the same, 100 in flight on each", ratio("tls", OURS + WITH_TLS, OURS, "cpu", 100), "×", 1.5),
     Target(
-        "the journal in Redis, confirmed by a replica, 50 connections, one in flight: CPU a command, beside -b",
+        "the journal in Redis, confirmed by a replica, 50 connections, one in flight: CPU per command, relative to -b",
         ratio("cluster", NODE, OURS, "cpu", 1), "×", 1.3, 1.1,
     ),
     Target("the same journal, 100 in flight on each", ratio("cluster", NODE, OURS, "cpu", 100), "×", 1.15, 1),
-    Target("CPU of Redis's primary there, beside that of a delay queue in Redis", engine, "×", 0.2, 0.1),
+    Target("CPU of Redis's primary for that journal, relative to a delay queue in Redis", engine, "×", 0.2, 0.1),
     Target(
-        "leader killed with 1,000 jobs, to the first answer of the next one",
+        "leader killed with 1,000 jobs: time to the first reply of the next leader",
         alone("cluster", NODE, "to_first_answer", 1, KILLED.format("1,000")), "ms", 1000, 500,
     ),
     Target(
@@ -224,7 +224,7 @@ TARGETS = [
         alone("cluster", NODE, "to_first_answer", 1, KILLED.format("1,000,000")), "ms", 3500,
     ),
     Target(
-        "a node that leads 8 shards, 50 connections, one in flight: CPU a command, beside one that leads 1",
+        "a node that leads 8 shards, 50 connections, one in flight: CPU per command, relative to a node that leads 1",
         ratio("shards", NODE + of_shards(8), NODE, "cpu", 1), "×", 1.25, 1.1,
     ),
     Target(
@@ -232,27 +232,27 @@ TARGETS = [
         ratio("shards", NODE + of_shards(8), NODE, "cpu", 100), "×", 1.25, 1.1,
     ),
     Target(
-        "policies of other tubes, 50 connections, one in flight: CPU a command, beside none",
+        "policies of other tubes, 50 connections, one in flight: CPU per command, relative to no policies",
         ratio("policies", OURS + OF_OTHERS, OURS, "cpu"), "×", 1.02, 1.01,
     ),
     Target(
-        "a million jobs expire, or run out of time: what another client waits for an answer at the most",
+        "a million jobs expire or run out of time: longest wait of another client for a reply",
         worst("policies", OURS, "most", work="expire|run out"), "ms", 5,
     ),
     Target(
-        "metrics, scraped each second, 50 connections, one in flight: CPU a command, beside none",
+        "metrics, scraped each second, 50 connections, one in flight: CPU per command, relative to no metrics",
         ratio("metrics", OURS + SCRAPED, OURS, "cpu"), "×", 1.02, 1.01,
     ),
     Target(
-        "100,000 tubes, scraped again and again: what another client waits for an answer at the most",
-        worst("metrics", OURS + MEASURED, "most", work="again"), "ms", 5,
+        "100,000 tubes, scraped continuously: longest wait of another client for a reply",
+        worst("metrics", OURS + MEASURED, "most", work="continuously"), "ms", 5,
     ),
     Target(
-        "1,000 clients with certificates come back: longest stretch the event loop is held, its own CPU time",
+        "1,000 clients with certificates reconnect: longest event loop stall, in CPU time",
         worst("arrivals", OURS, "held_cpu", most=True), "ms", 5, 2,
     ),
     Target(
-        "a million clients with wrong tokens: memory that they leave",
+        "a million clients with wrong tokens: memory growth",
         worst("arrivals", OURS, "grown", most=True, scale=1e-6), "MB", 1,
     ),
 ]  # fmt: skip

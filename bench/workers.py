@@ -133,7 +133,7 @@ class Marks:
         while not select.select([self._pipe], [], [], 0.25)[0]:
             if worker.poll() is not None or time.monotonic() > end:
                 told = log.read_text(errors="replace").strip()[-500:]
-                raise ServerError(f"the worker {'has ended' if worker.poll() is not None else 'does nothing'}: {told}")
+                raise ServerError(f"the worker {'has exited' if worker.poll() is not None else 'does nothing'}: {told}")
         line = b""
         while not line.endswith(b"\n"):
             line += os.read(self._pipe, 1)

@@ -241,7 +241,7 @@ FIGURES = {
     "shards": 2,
     "tls": 2,
 }
-"""How many figures to reach are found in a scenario that measures this server alone."""
+"""How many targets are found in a scenario that measures this server alone."""
 
 
 @pytest.mark.slow
@@ -489,7 +489,7 @@ def test_a_quick_run_ends_with_tables_and_results(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert "request-response: put + reserve + delete" in done.stdout
-    assert "The figures to reach" in done.stdout
+    assert "Targets:" in done.stdout
     results = Results.read(path)
     assert [point.size for point in results.select("request-response", server="interpreted")] == [1, 50, 500]
     assert results.about["quick"] is True

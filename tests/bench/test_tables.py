@@ -1,4 +1,4 @@
-"""The tables of a small run are right, and the figures to reach are found in it."""
+"""The tables of a small run are right, and the targets are found in it."""
 
 import pytest
 
@@ -32,18 +32,18 @@ def table(results, name):
 
 
 def found(results, scenario):
-    """The figures of a scenario that are to be reached, by a word or two of each."""
+    """The figures of a scenario that have a target, by the target's work."""
     return {target.work: figure for target in TARGETS if (figure := target.found(results))}
 
 
 def test_a_row_has_its_ratio_to_the_first_server_at_the_same_size(results):
     rows = table(results, "request-response")
-    assert rows[0][:4] == ["connections", "server", "a second", "CPU, µs each"]
+    assert rows[0][:4] == ["connections", "server", "per second", "CPU, µs each"]
     assert [row[:2] for row in rows[1:]] == [["1", "beanstalkd"], ["1", "ours"], ["50", "beanstalkd"], ["50", "ours"]]
     ours = dict(zip(rows[0], rows[4], strict=True))
-    assert ours["× a CPU second"] == "1.10 × (1.00 to 1.20)"
-    assert ours["× a second"] == "1.05 × (1.00 to 1.10)"
-    assert ours["a second"] == "44,000 \\*"  # the generator was the busier one
+    assert ours["× per CPU second"] == "1.10 × (1.00 to 1.20)"
+    assert ours["× per second"] == "1.05 × (1.00 to 1.10)"
+    assert ours["per second"] == "44,000 \\*"  # the generator was the busier one
     assert rows[3][-1] == ""
 
 
@@ -94,8 +94,8 @@ def test_a_figure_beside_a_server_that_only_some_runs_have_is_shown_in_those(res
     results.add("binlog", "ours -f0", "", 1, [cycle(50_000, 15), cycle(50_000, 15)])
     results.add("binlog", "fork -D", "", 1, [cycle(50_000, 12), cycle(50_000, 12)])
     rows = {row[0]: row[1:] for row in tables.targets_table(results)}
-    assert rows["the same beside the C fork"] == ["0.85 × (0.80 to 0.90)", "0.85 ×", "yes", "1 ×", "no"]
-    assert rows["the same beside the C fork's -D: commands a CPU second"][0] == "0.80 ×"
+    assert rows["the same, relative to the C fork"] == ["0.85 × (0.80 to 0.90)", "0.85 ×", "yes", "1 ×", "no"]
+    assert rows["the same, relative to the C fork with -D: commands per CPU second"][0] == "0.80 ×"
 
 
 def test_an_answer_under_attack_may_take_20_ms_or_twice_what_beanstalkd_takes():
@@ -140,7 +140,7 @@ def test_an_answer_under_attack_may_take_20_ms_or_twice_what_beanstalkd_takes():
                 ("ours", "", 0): [cycle(1, 10)],
                 ("ours, scraped each second", "", 0): [cycle(1, 11)],
                 ("ours, metrics", "1,000 tubes, no scrapes", 1_000): [{"most": 9.0}],
-                ("ours, metrics", "1,000 tubes, scraped again and again", 1_000): [{"most": 3.0}],
+                ("ours, metrics", "1,000 tubes, scraped continuously", 1_000): [{"most": 3.0}],
             },
             [1.1, 3.0],
         ),

@@ -9,10 +9,10 @@ the same when the e-mail is out already. Run it while a server is running that k
 
 It prints:
 
-    the shop asks
-    the bank asks: it is asked for already
+    the shop asks for the e-mail
+    the bank asks for the e-mail: it has been requested already
     dear customer, we have your order 17
-    the check asks: it is asked for already
+    the check asks for the e-mail: it has been requested already
     1 e-mail has been sent
 """
 
@@ -26,13 +26,13 @@ TUBE = "confirmations"
 
 
 def ask(queue: Client[str], who: str, order: str) -> None:
-    """Ask for the e-mail about an order, unless somebody has."""
+    """Ask for the e-mail about an order, unless another producer has."""
     try:
         queue.put_keyed(order, f"order {order}")
     except ExistsError:
-        print(f"{who} asks: it is asked for already")
+        print(f"{who} asks for the e-mail: it has been requested already")
     else:
-        print(f"{who} asks")
+        print(f"{who} asks for the e-mail")
 
 
 def work(queue: Client[str]) -> int:

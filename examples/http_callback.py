@@ -1,15 +1,15 @@
-"""A callback by HTTP at a given second, which can be called off until then.
+"""A callback by HTTP at a given second, which can be cancelled until then.
 
-A shop wants to be asked at a moment that it names whether an order has been paid. Each question is a job that is due at
-that moment, with a key that the shop can make up again; `beanstalk-deliver` sends it to the shop, signed, so that the
-shop knows who asks. Run it while a server is running (it starts the shop and beanstalk-deliver itself):
+A shop needs a callback for each unpaid order at a given time. Each callback is a job that is due at that time, with a
+key that the shop can compute again; `beanstalk-deliver` sends it to the shop, signed, so that the shop can verify the
+sender. Run it while a server is running (it starts the shop and beanstalk-deliver itself):
 
     python examples/http_callback.py [HOST:PORT]
 
 It prints:
 
-    second 0: orders 17, 18 and 19 are to be asked for at seconds 1, 2 and 3
-    second 0: order 18 is paid, and nobody asks for it
+    second 0: callbacks for orders 17, 18 and 19 are due at seconds 1, 2 and 3
+    second 0: order 18 is paid, so its callback is cancelled
     second 1: POST /orders/17, signed
     second 3: POST /orders/19, signed
 """
@@ -64,7 +64,7 @@ class Shop(ThreadingHTTPServer):
     def wait(self) -> None:
         for _ in range(self.callbacks):
             if not self.missing.acquire(timeout=60):
-                raise TimeoutError("a callback has not come")
+                raise TimeoutError("a callback did not arrive")
 
 
 class Callback(BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ class Callback(BaseHTTPRequestHandler):
         in_time = time.time() >= self.server.began + due * self.server.second
         print(
             f"second {due}: {self.command} {self.path}{'' if in_time else ', too early'}, "
-            f"{'signed' if self.is_signed(body) else 'by somebody else'}",
+            f"{'signed' if self.is_signed(body) else 'with a wrong signature'}",
             flush=True,
         )
         self.send_response(204)
@@ -84,9 +84,7 @@ class Callback(BaseHTTPRequestHandler):
         self.server.missing.release()
 
     def is_signed(self, body: bytes) -> bool:
-        """Whether who has sent this has the secret. The library `standardwebhooks` does the same, and looks at the
-        time.
-        """
+        """Whether the sender has the secret. The library `standardwebhooks` does the same, and also checks the time."""
         signed = f"{self.headers['webhook-id']}.{self.headers['webhook-timestamp']}.".encode() + body
         wanted = base64.b64encode(hmac.new(self.server.secret, signed, hashlib.sha256).digest()).decode()
         return any(
@@ -123,9 +121,9 @@ def story(server: str, second: float = 1.0) -> None:
             request = Request(shop.url(order), json={"order": order, "second": due})
             at = datetime.fromtimestamp(shop.began + due * second, UTC)
             queue.put_with(request.to_text(), key=f"order-{order}", at=at)
-        print("second 0: orders 17, 18 and 19 are to be asked for at seconds 1, 2 and 3", flush=True)
+        print("second 0: callbacks for orders 17, 18 and 19 are due at seconds 1, 2 and 3", flush=True)
         queue.cancel_keyed("order-18")
-        print("second 0: order 18 is paid, and nobody asks for it", flush=True)
+        print("second 0: order 18 is paid, so its callback is cancelled", flush=True)
         shop.wait()
         shop.shutdown()
 

@@ -2,18 +2,18 @@
 
 Two schedulers start at the same moment, as two replicas of a service do. Both put the next firing; it has a key, so
 there is one. It waits in the server, and comes due though no scheduler should be alive then. In a program of one's own,
-schedulers are `python -m beanstalk_client.scheduler reports:tasks`, or workers with `--schedule`. Here nobody waits for
-the end of the month: the job is kicked. Run it while a server is running:
+schedulers are `python -m beanstalk_client.scheduler reports:tasks`, or workers with `--schedule`. Here the program
+does not wait for the end of the month: the job is kicked. Run it while a server is running:
 
     python examples/monthly_report.py [HOST:PORT]
 
 It prints:
 
-    two schedulers have planned, and there is 1 job
-    it waits for day 1 of a month, 06:00 in Berlin
-    somebody cannot wait, and kicks it
-    the report is written that is due on day 1 at 06:00
-    the schedulers look again, and there are 0 jobs more
+    two schedulers have planned, and put 1 job
+    the job is due on day 1 of a month, at 06:00 in Berlin
+    an operator does not wait, and kicks the job
+    the report due on day 1 at 06:00 is written
+    the schedulers plan again, and put 0 more jobs
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ written = asyncio.Event()
 @tasks.task
 async def write_report(moment: str) -> None:
     due = datetime.fromisoformat(moment)
-    print(f"the report is written that is due on day {due.day} at {due:%H:%M}")
+    print(f"the report due on day {due.day} at {due:%H:%M} is written")
     written.set()
 
 
@@ -61,15 +61,15 @@ async def work() -> None:
 
 
 def main() -> None:
-    print(f"two schedulers have planned, and there is {plan()} job")
+    print(f"two schedulers have planned, and put {plan()} job")
     with tasks.connect(use=TUBE) as queue:
         job = queue.peek_delayed()
         due = datetime.fromisoformat(tasks.serializer.read(job.body)["args"][0])
-        print(f"it waits for day {due.day} of a month, {due:%H:%M} in Berlin")
-        print("somebody cannot wait, and kicks it")
+        print(f"the job is due on day {due.day} of a month, at {due:%H:%M} in Berlin")
+        print("an operator does not wait, and kicks the job")
         queue.kick_job(job)
         asyncio.run(work())
-        print(f"the schedulers look again, and there are {plan()} jobs more")
+        print(f"the schedulers plan again, and put {plan()} more jobs")
 
 
 if __name__ == "__main__":

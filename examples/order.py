@@ -11,8 +11,8 @@ It prints:
     order 17 is placed
     order 18 is placed
     order 17 is paid
-    order 18 is cancelled: nobody has paid it
-    order 18 is not paid: it comes too late
+    order 18 is cancelled: it was not paid in time
+    order 18: the payment came too late
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ tasks = Tasks(
 
 @tasks.task
 async def cancel_order(number: int) -> None:
-    print(f"order {number} is cancelled: nobody has paid it", flush=True)
+    print(f"order {number} is cancelled: it was not paid in time", flush=True)
 
 
 async def place(number: int, minute: float) -> None:
@@ -47,7 +47,7 @@ async def place(number: int, minute: float) -> None:
 async def pay(number: int) -> None:
     """Take the payment for an order, unless it is cancelled."""
     in_time = await cancel_order.acancel(f"order-{number}")
-    print(f"order {number} is {'paid' if in_time else 'not paid: it comes too late'}", flush=True)
+    print(f"order {number}{' is paid' if in_time else ': the payment came too late'}", flush=True)
 
 
 async def story(minute: float, wait: Callable[[float], Awaitable[object]]) -> None:

@@ -1,4 +1,4 @@
-"""A payment that is tried again for a day, and that a person looks at when all was in vain.
+"""A payment that is tried again for a day, and that an operator looks at when all tries have failed.
 
 The worker only tells the truth: paid, or not paid. The server lets a payment that has failed wait, for five minutes and
 then twice as long each time. After the ninth time, which is after 21 hours, it is in the dead tube of the payments,
@@ -12,8 +12,8 @@ It prints:
 
     the bank is down
     tried 9 times within 21 hours
-    somebody looks: order 17 has come from payments, and was released at last
-    the bank is up, and 1 payment goes back
+    an operator looks: order 17 came from payments; its last failure: released
+    the bank is up, and 1 payment is sent back
     order 17 is paid
 """
 
@@ -65,13 +65,13 @@ class Payments:
                 self.payments.release(job)
 
     def look(self) -> str:
-        """A person: what is in the dead tube, and why?"""
+        """Describe the first payment in the dead tube, as an operator sees it."""
         job = self.dead.peek_ready()
         history = dict(self.dead.stats_job(job))
-        return f"{job.body} has come from {history['origin']}, and was {history['reason']} at last"
+        return f"{job.body} came from {history['origin']}; its last failure: {history['reason']}"
 
     def send_back(self) -> int:
-        """The same person, when the reason is gone: let all be tried again; return how many there are."""
+        """Send all payments in the dead tube back, to be tried again; return their number."""
         return self.payments.redrive(DEAD, 1000)
 
 
@@ -91,8 +91,8 @@ def story(payments: Payments, clock: Callable[[], float]) -> None:
     print("the bank is down")
     tries = payments.work(bank_is_down)
     print(f"tried {tries} times within {(last - began) / payments.minute // 60:.0f} hours")
-    print(f"somebody looks: {payments.look()}")
-    print(f"the bank is up, and {payments.send_back()} payment goes back")
+    print(f"an operator looks: {payments.look()}")
+    print(f"the bank is up, and {payments.send_back()} payment is sent back")
     payments.work(bank_is_up)
 
 

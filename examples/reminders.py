@@ -1,4 +1,4 @@
-"""Reminders on days 23, 28 and 29, which are off as soon as nobody needs them.
+"""Reminders on days 23, 28 and 29, which are cancelled as soon as they are not needed.
 
 Ann and Bob try something for 30 days. Three calls of a task remind each of them before the end, at a moment of the wall
 clock: if that clock is set, they follow it. Each has a key that the application can make up again, so the one that
@@ -11,7 +11,7 @@ It prints:
     day 0: ann and bob begin
     day 23: dear ann, 7 days are left
     day 23: dear bob, 7 days are left
-    day 25: ann has decided, and 2 reminders are off
+    day 25: ann has decided, and 2 reminders are cancelled
     day 28: dear bob, 2 days are left
     day 29: dear bob, 1 day is left
     day 30: bob has not decided
@@ -44,13 +44,13 @@ async def remind(name: str, day: int) -> None:
 
 
 async def begin(name: str, began: datetime, day: timedelta) -> None:
-    """Put the reminders of somebody, each for its moment."""
+    """Put the reminders of a user, each for its moment."""
     for number in REMINDERS:
         await remind.key(f"{name}/{number}").at(began + number * day).aput(name, number)
 
 
 async def decide(name: str) -> int:
-    """Call the reminders off that have not gone out; return how many those were."""
+    """Cancel the reminders that have not been sent; return their number."""
     return sum([await remind.acancel(f"{name}/{number}") for number in REMINDERS])
 
 
@@ -65,7 +65,7 @@ async def story(began: datetime, day: timedelta, until: Callable[[int], Awaitabl
     await begin("bob", began, day)
     print("day 0: ann and bob begin", flush=True)
     await until(25)
-    print(f"day 25: ann has decided, and {await decide('ann')} reminders are off", flush=True)
+    print(f"day 25: ann has decided, and {await decide('ann')} reminders are cancelled", flush=True)
     await until(END)
     print(f"day {END}: bob has not decided", flush=True)
 

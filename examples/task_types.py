@@ -11,9 +11,9 @@ to stop by SIGTERM lets its executors end first. In three terminals:
 
 The worker prints:
 
-    picture 0 is small now
-    picture 1 is small now
-    picture 2 is small now
+    picture 0 has been resized
+    picture 1 has been resized
+    picture 2 has been resized
     invoice 0: the tax office does not answer, try again
     invoice 0 is filed
 """
@@ -34,7 +34,7 @@ asked: set[int] = set()
 @tasks.task(tube="pictures", retries=3, backoff=1, timeout=60)
 def shrink(number: int) -> None:
     """The executor of pictures, a plain function: it runs in a thread, several at a time."""
-    print(f"picture {number} is small now", flush=True)
+    print(f"picture {number} has been resized", flush=True)
 
 
 @tasks.task(tube="invoices", retries=12, backoff=20)

@@ -12,7 +12,7 @@ It prints:
     ann deletes red; bob deletes blue
     reminder 1: red will be deleted
     reminder 1: blue will be deleted
-    ann changes her mind: red stays, and 2 reminders are off
+    ann changes her mind: red stays, and 2 reminders are cancelled
     reminder 2: blue will be deleted
     reminder 3: blue will be deleted
     deleting blue ...
@@ -84,7 +84,7 @@ def main(address: tuple[str, int]) -> None:
         ask_for_deletion(queue, "red")
         ask_for_deletion(queue, "blue")
         time.sleep(1)
-        print(f"ann changes her mind: red stays, and {undo(queue, 'red')} reminders are off", flush=True)
+        print(f"ann changes her mind: red stays, and {undo(queue, 'red')} reminders are cancelled", flush=True)
         time.sleep(GRACE - 1 + 0.5)
         try:
             undo(queue, "blue")

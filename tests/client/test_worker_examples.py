@@ -73,7 +73,7 @@ def test_task_types_survive_restarts_of_server_and_worker(tmp_path):
             server.kill()
             server.start()
             put(4)
-            eventually(lambda: "picture 3 is small now" in worker.log, "it is done")
+            eventually(lambda: "picture 3 has been resized" in worker.log, "it is done")
             eventually(lambda: worker.log.count("invoice 0 is filed") == 2, "it is done")
             assert worker.stop() == 0
         finally:

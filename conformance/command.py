@@ -1,4 +1,4 @@
-"""Runs the program `beanstalk-conformance`: holds conversations with a running server, and prints a report."""
+"""Runs the program `beanstalk-conformance`: runs conversations against a running server, and prints a report."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .servers import UnusableError
 from .version import VERSION
 
 EPILOG = """\
-The server must have no jobs; all that a conversation leaves behind is deleted.
-exit status: 0 if all conversations that were run passed, 1 if one failed, 2 if none could be run.
+The server must have no jobs. The run deletes all jobs that a conversation leaves.
+Exit status: 0 if all conversations that were run passed, 1 if one failed, 2 if none could be run.
 """
 
 
@@ -28,7 +28,9 @@ def main() -> int:
     )
     parser.add_argument("address", metavar="ADDRESS", help="HOST:PORT or unix:PATH of the server")
     parser.add_argument("--group", action="append", choices=GROUPS, help="group to run; repeatable (default: all)")
-    parser.add_argument("--only", metavar="TEXT", help="text that a conversation's file name or title contains")
+    parser.add_argument(
+        "--only", metavar="TEXT", help="run only conversations with this text in the file name or title"
+    )
     parser.add_argument("--restart", metavar="COMMAND", default="", help="shell command that restarts the server")
     parser.add_argument("--file", action="append", type=Path, default=[], help="file of conversations to run instead")
     parser.add_argument("--version", action="version", version=f"beanstalk-conformance {VERSION}")
@@ -65,7 +67,7 @@ def choose(files: list[Path], only: str | None, groups: list[str] | tuple[str, .
         and (not only or only in f"{conversation.theme}: {conversation.title}")
     ]
     if not chosen:
-        raise FormatError("no conversation is of this --group, and has the text of --only in its file name or title")
+        raise FormatError("no conversation matches --group and --only")
     return chosen
 
 

@@ -125,7 +125,7 @@ def read(source: str, name: str, group: str = "") -> Iterator[Conversation]:
                     yield _checked(conversation)
                 conversation = Conversation(title[1], f"{name}:{number}", Path(name).stem, group)
             elif conversation is None:
-                raise FormatError("a file begins with a title: == what is shown")
+                raise FormatError("a file must begin with a title line, such as: == TITLE")
             elif not conversation.steps and (found := FIELD.fullmatch(line)):
                 _set(conversation, found[1], found[2])
             else:
@@ -142,7 +142,7 @@ def _set(conversation: Conversation, key: str, value: str) -> None:
             conversation.differs = value
         case "only":
             if value not in GUARDS:
-                raise FormatError(f"only: is one of {', '.join(GUARDS)}")
+                raise FormatError(f"only: must be one of {', '.join(GUARDS)}")
             conversation.only = value
         case "server":
             conversation.options = () if value == "fresh" else tuple(value.split())
@@ -167,15 +167,17 @@ def _step(line: str, number: int) -> Step:
         return Step("signal", source, number, guard=guard)
     if line in ("split", "restart"):
         return Step(line, source, number, guard=guard)
-    raise FormatError("this is not a line of a conversation")
+    raise FormatError("invalid line: must have >, < or | after the client's name, or be a step such as `wait 1`")
 
 
 def _checked(conversation: Conversation) -> Conversation:
     """Check that a conversation can fail, and that it names the difference if it is not the same for all servers."""
     if bool(conversation.guards) != bool(conversation.differs):
-        raise FormatError(f"{conversation.place}: `differs:` and guards ([ours], only: ...) go together")
+        raise FormatError(f"{conversation.place}: `differs:` and guards ([ours], only: ...) require each other")
     if not any(step.action in ("<", "|", "is closed", "is silent") for step in conversation.steps):
-        raise FormatError(f"{conversation.place}: nothing is expected")
+        raise FormatError(
+            f"{conversation.place}: the conversation expects nothing: add a step that can fail, such as `<`"
+        )
     if any(step.action == "signal" for step in conversation.steps) and conversation.options is None:
         raise FormatError(f"{conversation.place}: a signal needs a server of its own (server: fresh)")
     if conversation.restarts and conversation.options is None:

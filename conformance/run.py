@@ -1,4 +1,4 @@
-"""Holds conversations with a running server, one after the other."""
+"""Runs conversations against a running server, one after the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .runner import MismatchError, Outcome, UncleanError, UnresponsiveError, cle
 from .servers import Server, UnusableError
 
 TRIES: Final = 2
-"""How often a conversation is held that fails: the machine may be busy."""
+"""Maximum number of runs of a conversation that fails: the machine may be busy."""
 
 GONE: Final = "the server stopped answering"
 UNCLEAN: Final = "jobs were left that could not be deleted"
@@ -23,7 +23,7 @@ STATES: Final = ("ready", "reserved", "delayed", "buried")
 
 @dataclass
 class Run:
-    """Conversations held with one server.
+    """Conversations run against one server.
 
     Attributes:
         name: the server and its version.
@@ -41,7 +41,7 @@ class Run:
 
 
 def hold_and_clean(conversation: Conversation, server: Server) -> Outcome:
-    """Hold a conversation, and leave the server as it was before."""
+    """Run a conversation, and leave the server as it was before."""
     outcome = hold(conversation, server)
     if outcome.status == "skipped":
         return outcome
@@ -58,7 +58,7 @@ def hold_and_clean(conversation: Conversation, server: Server) -> Outcome:
 
 
 def hold_again(hold_once: Callable[[Conversation], Outcome], outcome: Outcome, tries: int) -> Outcome:
-    """Hold the conversation of an outcome again while it has failed, and until it has been held this often."""
+    """Run the conversation of an outcome again while it fails, at most this many times in all."""
     while outcome.status == "failed" and outcome.tries < tries:
         before = outcome.tries
         outcome = hold_once(outcome.conversation)
@@ -72,14 +72,14 @@ def against(
     restart_command: str = "",
     report_progress: Callable[[int], None] = lambda _: None,
 ) -> Run:
-    """Hold conversations with a running server; the rest is skipped if it stops answering, or deleting jobs.
+    """Run conversations against a running server; skip the rest if it stops answering or deleting jobs.
 
     Args:
         restart_command: as for Server; it is also run when the server stops answering.
         report_progress: called with the number of conversations that have ended.
 
     Raises:
-        UnusableError: the server cannot be reached, or holds jobs, which would be deleted.
+        UnusableError: the server cannot be reached, or has jobs, which would be deleted.
     """
     began = time.monotonic()
     try:
@@ -91,7 +91,7 @@ def against(
     if not all(count.isdigit() for count in counts):
         raise UnusableError(f"{address}: stats has no number of jobs in each state (current-jobs-ready and so on)")
     if any(map(int, counts)):
-        raise UnusableError(f"{address} holds jobs, and a run would delete them: name a server without jobs")
+        raise UnusableError(f"{address} has jobs, and a run would delete them: use a server without jobs")
     run = Run(server.name)
     gone = ""
     for number, conversation in enumerate(conversations):
@@ -112,7 +112,7 @@ def against(
 
 
 def _revive(server: Server, restart_command: str) -> str:
-    """Restart a server that does not answer; return why the rest is not held, or ""."""
+    """Restart a server that does not answer; return why the rest is not run, or ""."""
     if not restart_command:
         return GONE
     try:

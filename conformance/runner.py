@@ -1,4 +1,4 @@
-"""Holds a conversation with a server, and reports what came instead of what was expected.
+"""Runs a conversation against a server, and reports what came instead of what was expected.
 
 A client acts only when the server has done everything that other clients sent before. No test sleeps for that: an
 observer, one more connection, sends a command that no server knows. A server that handles events in their order has
@@ -29,7 +29,7 @@ TIMEOUT: Final = 20.0
 """Seconds until the server must have answered the observer, or taken everything that is sent."""
 
 LATE: Final = 0.15
-"""Seconds that a conversation may take besides its waits. If it takes longer and fails, it is held again."""
+"""Seconds that a conversation may take besides its waits. If it takes longer and fails, it is run again."""
 
 MOST: Final = 1 << 27
 """The bytes of one client that are kept: more than any conversation expects."""
@@ -108,11 +108,11 @@ class Peer:
             self.send(PING)
             reply = self.line(time.monotonic() + TIMEOUT)
         except OverdueError:
-            raise UnresponsiveError(f"no answer to {_quoted(PING)} within {TIMEOUT:g} s") from None
+            raise UnresponsiveError(f"no reply to {_quoted(PING)} within {TIMEOUT:g} s") from None
         except (HangUpError, OSError):
-            raise UnresponsiveError(f"the end of the connection, instead of an answer to {_quoted(PING)}") from None
+            raise UnresponsiveError(f"no reply to {_quoted(PING)}: the server closed the connection") from None
         if reply != PONG:
-            raise UnresponsiveError(f"{_quoted(reply)}, as the answer to {_quoted(PING)}")
+            raise UnresponsiveError(f"{_quoted(reply)} as the reply to {_quoted(PING)}")
 
     def send(self, data: bytes) -> None:
         """Send all data, and receive meanwhile: a server may stop reading until its replies are read."""
@@ -192,7 +192,7 @@ class Observer(Peer):
         deadline = time.monotonic() + TIMEOUT
         while silent < quiet:
             if time.monotonic() > deadline:
-                raise MismatchError(f"more and more, for {TIMEOUT:g} s")
+                raise MismatchError(f"data still arriving after {TIMEOUT:g} s")
             self.ping()
             silent += 1
             for peer in peers:
@@ -404,7 +404,7 @@ def _said(step: Step, data: bytes) -> str:
 
 
 def hold(conversation: Conversation, server: Server) -> Outcome:
-    """Hold a conversation once."""
+    """Run a conversation once."""
     if reason := server.reason_against(conversation):
         return Outcome(conversation, "skipped", reason)
     talk = Talk(server)
@@ -441,14 +441,14 @@ def clean(server: Server) -> None:
 
     def ask(command: bytes) -> bytes:
         if time.monotonic() > deadline:
-            raise UncleanError(f"jobs, after {TIMEOUT:g} s of deleting them")
+            raise UncleanError(f"jobs left after {TIMEOUT:g} s of deleting them")
         observer.send(command + b"\r\n")
         try:
             return observer.line(deadline)
         except OverdueError:
-            raise UncleanError(f"no answer to {_quoted(command)} within {TIMEOUT:g} s") from None
+            raise UncleanError(f"no reply to {_quoted(command)} within {TIMEOUT:g} s") from None
         except HangUpError:
-            raise UncleanError(f"the end of the connection, instead of an answer to {_quoted(command)}") from None
+            raise UncleanError(f"no reply to {_quoted(command)}: the server closed the connection") from None
 
     def skip(size: int) -> bytes:
         while len(observer.arrived) < size + 2:
@@ -461,7 +461,7 @@ def clean(server: Server) -> None:
     def tubes() -> list[bytes]:
         reply = ask(b"list-tubes")
         if not (found := re.fullmatch(rb"OK (\d{1,9})\r\n", reply)):
-            raise UncleanError(f"{_quoted(reply)}, as the answer to list-tubes")
+            raise UncleanError(f"{_quoted(reply)} as the reply to list-tubes")
         return [line[2:] for line in skip(int(found[1])).split(b"\n")[1:-1]]
 
     try:

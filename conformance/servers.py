@@ -1,4 +1,4 @@
-"""Tells what a server is, which conversations it can be asked to hold, and restarts it."""
+"""Describes a server and the conversations that it can run, and restarts it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONGEST_ANSWER: Final = 1 << 20
 
 
 class UnusableError(Exception):
-    """No conversation can be held with a server; the message says why."""
+    """No conversation can be run against a server; the message says why."""
 
 
 class Server:
@@ -82,7 +82,7 @@ class Server:
         }[guard]
 
     def reason_against(self, conversation: Conversation) -> str:
-        """Why a conversation cannot be held with this server; "" if it can."""
+        """Why a conversation cannot be run against this server; "" if it can."""
         missing = [
             name if version == 1 else f"{name} in version {version}"
             for name, version in needed_by(conversation).items()
@@ -95,7 +95,7 @@ class Server:
         if conversation.restarts:
             return "" if self._restart_command else "needs --restart"
         if conversation.memory:
-            return "needs a server with a limit of its memory"
+            return "needs a server with a memory limit"
         if conversation.options:
             return f"needs a server with {' '.join(conversation.options)}"
         if conversation.options is not None:
@@ -113,7 +113,7 @@ class Server:
         """
         stats = self._ask(b"stats")
         if stats is None:
-            raise UnusableError(f"{self.address}: its answer to `stats` is not that of a beanstalk server")
+            raise UnusableError(f"{self.address}: its reply to `stats` is not that of a beanstalk server")
         return stats
 
     def _ask(self, command: bytes) -> dict[str, str] | None:
@@ -164,11 +164,11 @@ class Server:
                     check=False,
                 )
             except subprocess.TimeoutExpired:
-                raise UnusableError(f"--restart: the command has not ended within {STARTS_WITHIN:g} s") from None
+                raise UnusableError(f"--restart: the command did not exit within {STARTS_WITHIN:g} s") from None
             said.seek(0)
             words = said.read(1000).decode(errors="replace").strip()
         if done.returncode:
-            raise UnusableError(f"--restart: the command ended with {done.returncode}: {words}")
+            raise UnusableError(f"--restart: the command exited with status {done.returncode}: {words}")
         deadline = time.monotonic() + STARTS_WITHIN
         while (now := self._instance()) in (None, before):
             if time.monotonic() > deadline:

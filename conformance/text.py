@@ -217,7 +217,7 @@ def _closing(source: str, start: int) -> int:
             if not depth:
                 return position
         position += 1
-    raise TextError("a { that nothing closes (a { itself is written \\{)")
+    raise TextError("unclosed { (write \\{ for a literal {)")
 
 
 def _placeholder(inner: str) -> Piece:

@@ -9,7 +9,7 @@ from conformance.compare import page
 NUMBER = 70
 
 ALWAYS = ("malformed-puts",)
-"""Files whose conversations are all held: every part of a server takes its bytes apart."""
+"""Files whose conversations are all run: every part of a server takes its bytes apart."""
 
 
 def words(conversation):
@@ -46,7 +46,7 @@ def seventy_with_one_server(conversations):
 each_selection = pytest.mark.parametrize(
     ("select", "at_once"), [(seventy_with_one_server, 1), pytest.param(list, 6, id="all", marks=pytest.mark.slow)]
 )
-"""For servers of other shapes: which conversations `make test` holds with them, and which `make test-all` does. Drain
+"""For servers of other shapes: which conversations `make test` runs against them, and which `make test-all` does. Drain
 mode and memory in `make test`: io_processes/test_processes.py, cluster/test_operators_of_nodes.py and
 conformance/test_through_a_standby.py.
 """

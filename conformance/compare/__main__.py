@@ -1,4 +1,4 @@
-"""Holds the conversations with servers that it starts, and prints a table.
+"""Runs the conversations against servers that it starts, and prints a table.
 
 python -m conformance.compare                         with this server, as installed
 python -m conformance.compare --start beanstalkd      with the installed beanstalkd
@@ -32,15 +32,17 @@ def main() -> int:
         "--start",
         action="append",
         metavar="WHICH",
-        help="ours, interpreted (the sources), beanstalkd, or a path; may be repeated",
+        help="server to start: ours, interpreted (ours, from the sources), beanstalkd, or a path; may be repeated",
     )
     where.add_argument("--both", action="store_true", help="the same as --start beanstalkd --start ours")
-    parser.add_argument("--compat", metavar="VERSION", help="the version of beanstalkd that ours answers as")
-    parser.add_argument("--only", metavar="TEXT", help="only conversations with this in their title or theme")
-    parser.add_argument("--at-once", type=int, default=6, help="how many are held at a time (default: 6)")
+    parser.add_argument("--compat", metavar="VERSION", help="version of beanstalkd that ours emulates (its --compat)")
     parser.add_argument(
-        "--write", metavar="FILE", type=Path, help="write the page about the run: docs/compatibility.md"
+        "--only", metavar="TEXT", help="run only conversations with this text in the file name or title"
     )
+    parser.add_argument(
+        "--at-once", type=int, default=6, help="maximum number of concurrent conversations (default: 6)"
+    )
+    parser.add_argument("--write", metavar="FILE", type=Path, help="file for the report, such as docs/compatibility.md")
     parser.add_argument("files", nargs="*", type=Path, help="files of conversations (default: all)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that the servers are stopped

@@ -62,10 +62,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m conformance.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=60, help="for how long (default: 60)")
-    parser.add_argument("--seed", type=int, default=None, help="of the first round (default: any)")
-    parser.add_argument("--reference", default=BEANSTALKD, help="beanstalkd, or a path")
-    parser.add_argument("--ours", default=OURS, choices=[OURS, INTERPRETED], help="as installed, or the sources")
+    parser.add_argument("--seconds", type=float, default=60, help="duration in seconds (default: 60)")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the first round (default: random)")
+    parser.add_argument("--reference", default=BEANSTALKD, help="reference server: beanstalkd, or a path")
+    parser.add_argument(
+        "--ours", default=OURS, choices=[OURS, INTERPRETED], help="this server: as installed, or from the sources"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that the servers are stopped
     number = random.randrange(1 << 32) if options.seed is None else options.seed

@@ -27,22 +27,23 @@ QUOTES: Final = "strings in statistics"
 HEAD: Final = """\
 # Compatibility
 
-This page has the results of `make compatibility`, which holds every conversation in
-[conformance](../conformance/README.md) with {servers}.
+This page has the results of `make compatibility`, which runs every conversation in
+[conformance](../conformance/README.md) against {servers}.
 Conversations expect beanstalkd's replies, unless they name an intended difference.
 
 ## Conversations
 
-Passed, and meant for the server. Conversations for one server show an intended difference.
+Each cell has the number of conversations that passed, of those that apply to the server. Conversations for one server
+show an intended difference.
 """
 
 
 def table(runs: Sequence[Run]) -> str:
-    """For each theme, how many conversations passed, of how many that are meant for the server."""
+    """For each theme, how many conversations passed, of those that apply to the server."""
     rows = [["", *(run.name for run in runs)], *_counts(runs), ["seconds", *(f"{run.seconds:.1f}" for run in runs)]]
     again = [sum(outcome.tries > 1 for outcome in run.outcomes) for run in runs]
     if any(again):
-        rows.append(["held again", *map(str, again)])
+        rows.append(["run again", *map(str, again)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
@@ -83,13 +84,13 @@ def page(runs: Sequence[Run]) -> str:
     parts = [HEAD.format(servers=" and ".join(_server_name(run) for run in runs))]
     parts.append(_markdown(["theme", *(_server_name(run) for run in runs)], _counts(runs)))
     sent = Counter(command for conversation in conversations for command in commands(conversation))
-    parts.append("\n## Commands\n\nNumber of conversations that send each.\n")
+    parts.append("\n## Commands\n\nNumber of conversations that send each command.\n")
     parts.append(_markdown(["command", "conversations"], [[f"`{name}`", str(sent[name])] for name in COMMANDS]))
     shown = Counter(conversation.differs for conversation in conversations)
     shown[QUOTES] += sum(any('{"' in step.source for step in conversation.steps) for conversation in conversations)
     parts.append(
-        "\n## Intended differences\n\nThe rows of [differences.md](differences.md) that conversations show, and their"
-        " number.\n"
+        "\n## Intended differences\n\nThe rows of [differences.md](differences.md), and the number of conversations"
+        " that show each.\n"
     )
     rows = [row for table in read_differences().values() for row in table if shown[row.name]]
     parts.append(_markdown(["difference", "conversations"], [[row.name, str(shown[row.name])] for row in rows]))

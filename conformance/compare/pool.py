@@ -21,17 +21,17 @@ from conformance.run import TRIES, Run, hold_again, hold_and_clean
 from conformance.runner import Outcome, hold
 
 TRIES_OF_A_SLOW_MACHINE: Final = 12
-"""How often a conversation is held while the machine is too slow for it: what else it is doing may take a while."""
+"""Maximum number of runs of a conversation while the machine is too slow for it: its other work may take a while."""
 
 
 def started(program: str, conversations: Sequence[Conversation], at_once: int = 6, options: Sequence[str] = ()) -> Run:
-    """Hold conversations with servers that are started for them, the longest first; outcomes keep the given order.
+    """Run conversations against servers that are started for them, the longest first; outcomes keep the given order.
 
-    Those that the machine was too slow for are held again when all others are over, one at a time.
+    Those that the machine was too slow for are run again after all others, one at a time.
 
     Args:
         program: as for `servers.started`.
-        at_once: how many conversations are held at a time.
+        at_once: maximum number of concurrent conversations.
         options: for the command line of each server, besides those that a conversation asks for.
     """
     began = time.monotonic()
@@ -83,8 +83,8 @@ class _Turns:
 
 
 def hold_in_time(held: Callable[[Conversation], Outcome], outcome: Outcome) -> Outcome:
-    """Hold the conversation of an outcome again, without others beside it, if it has failed: once, or while the machine
-    is too slow for it. On a busy one, a node may lose its lease, or one I/O process be overtaken by another.
+    """Run the conversation of an outcome again, alone, if it has failed: once, or while the machine is too slow for it.
+    On a busy machine, a node may lose its lease, or one I/O process be overtaken by another.
     """
     outcome = hold_again(held, outcome, TRIES)
     while outcome.was_too_slow and outcome.tries < TRIES_OF_A_SLOW_MACHINE:

@@ -1,4 +1,4 @@
-"""Starts the servers that conversations are held with, and limits their memory."""
+"""Starts the servers that conversations are run against, and limits their memory."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_the_commands_of_the_page_run(our_server):
 def test_a_restart_command_that_does_not_restart_is_reported(conformance, our_server):
     status, printed, _ = conformance(address_of(our_server), "--only", "a deleted job", "--restart", "exit 3")
     assert status == 1
-    assert "expected  restart\n    received  --restart: the command ended with 3: \n" in printed
+    assert "expected  restart\n    received  --restart: the command exited with status 3: \n" in printed
 
 
 def test_a_server_that_holds_jobs_is_left_alone(conformance, our_server):
@@ -137,7 +137,7 @@ def test_a_server_that_holds_jobs_is_left_alone(conformance, our_server):
         assert sock.recv(100) == b"INSERTED 1\r\n"
     status, _, complaint = conformance(address_of(our_server))
     assert status == 2
-    assert "holds jobs, and a run would delete them" in complaint
+    assert "has jobs, and a run would delete them" in complaint
     assert our_server.stats()["current-jobs-ready"] == "1"
 
 
@@ -153,7 +153,7 @@ def test_a_wrong_server_is_reported_and_ends_with_1(conformance):
     [
         (("nowhere",), "is not an address: must be HOST:PORT or unix:PATH"),
         (("unix:/nonexistent",), "No such file"),
-        (("127.0.0.1:1", "--only", "no such words"), "no conversation is of this --group, and has the text of --only"),
+        (("127.0.0.1:1", "--only", "no such words"), "no conversation matches --group and --only"),
         (("127.0.0.1:1", "--file", "/nonexistent"), "No such file"),
     ],
 )

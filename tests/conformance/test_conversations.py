@@ -141,7 +141,7 @@ is closed
     assert not run.passed
     assert [outcome.status for outcome in run.outcomes] == ["failed"] * 7
     found, *others = [outcome.transcript[-1] for outcome in run.outcomes]
-    assert found.startswith('received  "FOUND ')  # what fails is held again, with another id
+    assert found.startswith('received  "FOUND ')  # what fails is run again, with another id
     assert others == [
         'received  client: "USING another\\r\\n"',
         "received  nothing within 0.1 s",

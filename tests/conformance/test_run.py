@@ -92,10 +92,10 @@ def test_garbage_without_an_end_ends_the_conversation():
     [
         (answers(b"delete", b"DELETED\r\n"), 'job 1, peeked again after delete: "DELETED\\r\\n"'),
         (answers(b"delete", b"NOT_FOUND\r\n"), 'job 1, delete: "NOT_FOUND\\r\\n"'),
-        (answers(b"delete", b""), 'no answer to "delete 1" within 1 s'),
-        (closes_at(b"delete"), 'the end of the connection, instead of an answer to "delete 1"'),
+        (answers(b"delete", b""), 'no reply to "delete 1" within 1 s'),
+        (closes_at(b"delete"), 'no reply to "delete 1": the server closed the connection'),
         (answers(b"list-tubes", b"OK 99\r\n---\r\n"), "5 of 99 bytes that were announced"),
-        (answers(b"list-tubes", b"OK\r\n"), '"OK\\r\\n", as the answer to list-tubes'),
+        (answers(b"list-tubes", b"OK\r\n"), '"OK\\r\\n" as the reply to list-tubes'),
     ],
 )
 def test_the_rest_is_not_run_when_jobs_cannot_be_deleted(fault, received):
@@ -134,7 +134,7 @@ def test_a_server_that_stops_answering_is_restarted(tmp_path):
 def test_a_restart_that_fails_is_the_reason_why_the_rest_is_not_run():
     with wrong_server(hangs(b"list-tube-used")) as server:
         found = against(server, "echo no such unit; exit 3")
-    assert found.outcomes[1].reason == "--restart: the command ended with 3: no such unit"
+    assert found.outcomes[1].reason == "--restart: the command exited with status 3: no such unit"
 
 
 @pytest.mark.parametrize(

@@ -65,18 +65,18 @@ def test_bytes_are_written_as_they_are_read(data):
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
-        ("> put", "a file begins with a title"),
-        ("== a\n>put", "not a line of a conversation"),
-        ("== a\n> {", "a { that nothing closes"),
+        ("> put", "a file must begin with a title line"),
+        ("== a\n>put", "invalid line"),
+        ("== a\n> {", "unclosed {"),
         ("== a\n> {what now}", "no such placeholder"),
         ("== a\n> \\q", "no such escape"),
-        ("== a\n> put", "nothing is expected"),
-        ("== a\n[ours] < OK", "go together"),
-        ("== a\nonly: ours\n< OK", "go together"),
-        ("== a\ndiffers: something\n< OK", "go together"),
-        ("== a\nonly: another\n< OK", "only: is one of ours, beanstalkd"),
+        ("== a\n> put", "the conversation expects nothing"),
+        ("== a\n[ours] < OK", "require each other"),
+        ("== a\nonly: ours\n< OK", "require each other"),
+        ("== a\ndiffers: something\n< OK", "require each other"),
+        ("== a\nonly: another\n< OK", "only: must be one of ours, beanstalkd"),
         ("== a\nsignal USR1\n< OK", "needs a server of its own"),
-        ("== a\nis noisy", "not a line of a conversation"),
+        ("== a\nis noisy", "invalid line"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_with_its_line(lines, complaint):

@@ -115,7 +115,7 @@ def instructions(run: Run) -> None:
 
 @scenario(Layout(CYCLE, "in flight", "cpu rate"))
 def compiled(run: Run) -> None:
-    """put + reserve + delete, 50 connections, this many commands in flight: what compiling the hot modules does"""
+    """put + reserve + delete, 50 connections, this many commands in flight: the effect of compiling the hot modules"""
     with run.together("interpreted", "ours") as running:
         _cycles(run, running, "depth", (1, 100))
 
@@ -129,7 +129,7 @@ def bodies(run: Run) -> None:
 
 @scenario(Layout(f"rate cpu {LATENCIES}", "other tubes"))
 def other_tubes(run: Run) -> None:
-    """put + reserve + delete, 50 connections, one command in flight on each, beside other tubes that hold a job each"""
+    """put + reserve + delete, 50 connections, one command in flight on each, with other tubes that have one job each"""
     for peer in run.beanstalk:
         # beanstalkd looks for a tube by its name among all: making 100,000 takes it minutes.
         sizes = [1, *run.sizes(1_000, 10_000, *([100_000] if peer in run.own else []))]
@@ -178,7 +178,7 @@ def listing(run: Run) -> None:
 
 @scenario(Layout(f"early {LATENCIES} most other_p99", "timers"))
 def timers(run: Run) -> None:
-    """this many jobs due within 10 s, and a worker that waits for them: how late it gets them"""
+    """this many jobs due within 10 s, and a worker that waits for them: lateness of its jobs"""
     fresh = [run.fresh(peer) for peer in run.beanstalk]
     for count in run.sizes(1_000, 10_000, 100_000, 1_000_000):
         span, put_seconds = 10 if run.scale == 1 else 3, max(1.0, count / 100_000)
@@ -188,7 +188,7 @@ def timers(run: Run) -> None:
 
 @scenario(Layout("cpu_ms woken seconds"))
 def idle(run: Run) -> None:
-    """nothing to do, with a million delayed jobs an hour away: what five seconds of it cost"""
+    """nothing to do, with a million jobs that are due in an hour: the cost of five seconds"""
 
     def measure(server: Subject) -> Sample:
         run.load(loads.puts, server, count=run.sized(1_000_000), delays=(HOUR, HOUR))
@@ -249,7 +249,7 @@ def binlog_memory(run: Run) -> None:
 
 @scenario(Layout("seconds bytes_per_job megabytes", "jobs", "seconds"))
 def start(run: Run) -> None:
-    """the start on a binlog with a million live jobs of 100 bytes: from the process's start to its first answer"""
+    """the start on a binlog with a million live jobs of 100 bytes: from the process's start to its first reply"""
     for size in run.sizes(10_000, 100_000, 1_000_000):
         with directories(run.directory) as parent:
             written = _write_jobs(run, run.beanstalk, parent, size)
@@ -277,7 +277,7 @@ def _write_jobs(run: Run, peers: Sequence[str], parent: Path, count: int, body: 
 
 @scenario(Layout("to_first_answer cpu_ms"))
 def launch(run: Run) -> None:
-    """the start of a server that has nothing to read: from the process's start to its first answer"""
+    """the start of a server that has nothing to read: from the process's start to its first reply"""
 
     def measure(server: Subject) -> Sample:
         return {"to_first_answer": server.process.first_answer * 1e3, "cpu_ms": process.cpu(server.pid).total * 1e3}
@@ -296,7 +296,7 @@ def memory(run: Run) -> None:
 
 @scenario(Layout("peak left cpu", "bytes"), on_request=True)
 def backlog(run: Run) -> None:
-    """jobs with bodies of this size, put and deleted: the memory that the process takes at most, and afterwards"""
+    """jobs with bodies of this size, put and deleted: the peak memory of the process, and its memory afterwards"""
     for body, count in ((600, 150_000), (1000, 150_000), (4000, 40_000)):
         measure = functools.partial(run.load, loads.backlog, body=body, count=run.sized(count))
         run.in_turn([run.fresh(peer) for peer in run.beanstalk], measure, size=body)
@@ -405,7 +405,7 @@ def tube_section(beginning: str, settings: str) -> str:
 @scenario(Layout(f"rate cpu {LATENCIES} most", ratios="cpu"))
 def policies(run: Run) -> None:
     """put + reserve + delete, 50 connections, one command in flight on each, in tubes with each policy alone; and
-    what another client waits for an answer while a million jobs expire or run out of time
+    how long another client waits for a reply while a million jobs expire or run out of time
     """
     count = run.sized(1_000_000)
     ttl, ttr = max(count // 125_000, 2), max(count // 50_000, 5)  # putting and reserving them all takes less
@@ -469,7 +469,7 @@ def scraping(port: int, interval: float) -> Iterator[list[int]]:
 @scenario(Layout(f"rate cpu {LATENCIES} most scrapes scrape_bytes", ratios="cpu"))
 def metrics(run: Run) -> None:
     """put + reserve + delete, 50 connections, one command in flight on each, with metrics that no client reads, or that
-    are scraped each second; and what another client waits for an answer while 100,000 tubes are scraped continuously
+    are scraped each second; and how long another client waits for a reply while 100,000 tubes are scraped continuously
     """
     count = run.sized(100_000)
 
@@ -534,7 +534,7 @@ def io_processes(run: Run) -> None:
 
 @scenario(Layout("attack_rate held_cpu longest p50 p99 cpu grown"))
 def arrivals(run: Run) -> None:
-    """what clients cost that come in: how long the event loop is held, and what is left of those who are refused"""
+    """the cost of clients that connect: the event loop stalls, and the memory left by clients that are refused"""
     count, refused = run.sized(1_000), run.sized(1_000_000)
 
     @contextlib.contextmanager
@@ -662,7 +662,7 @@ LIMIT = 30.0  # seconds, for an attack that ends by itself
 
 @scenario(Layout("most p99 p50 answers peak attacks", ratios="most"))
 def hostile(run: Run) -> None:
-    """what another client waits for an answer, one question at a time, while one kind of hostile client is at work"""
+    """how long another client waits for a reply, one command at a time, during each kind of attack"""
     both, own = [run.fresh(peer) for peer in run.beanstalk], [run.fresh(peer) for peer in run.own]
     synced = _kept(run, run.beanstalk, "-f0")
     kept = [*synced, *_kept(run, [peer for peer in run.beanstalk if peer not in run.own], "-f50")]
@@ -784,7 +784,7 @@ VIEWERS = 50
 
 @scenario(Layout("without_ms one_ms many_ms own_ms first_page page page_again"), on_request=True)
 def console(run: Run) -> None:
-    """what the console costs a server with 100,000 tubes and a million jobs, and how soon its pages come"""
+    """the cost of the console for a server with 100,000 tubes and a million jobs, and the time until its pages are loaded"""
     tubes, jobs = run.sized(100_000), run.sized(1_000_000)
     seconds, pause = run.seconds(10), run.seconds(35)
     for peer in run.own:

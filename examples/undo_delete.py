@@ -41,10 +41,10 @@ def ask_for_deletion(queue: Client[str], space: str) -> None:
 
 
 def undo(queue: Client[str], space: str) -> int:
-    """Call the deletion off, and the reminders that have not gone out; return how many those were.
+    """Cancel the deletion, and the reminders that have not been sent; return their number.
 
     Raises:
-        TooLateError: the deletion has begun, and cannot be called off.
+        TooLateError: the deletion has begun, and cannot be cancelled.
         NotFoundError: it is over.
     """
     queue.cancel_keyed(space)
@@ -59,7 +59,7 @@ def undo(queue: Client[str], space: str) -> int:
 
 
 def work(address: tuple[str, int], tube: str) -> None:
-    """The worker: sends reminders, and deletes what has not been called off."""
+    """The worker: sends reminders, and runs deletions that have not been cancelled."""
     with Client(address, watch=tube) as queue:
         while True:
             job = queue.reserve()

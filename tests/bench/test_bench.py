@@ -345,9 +345,9 @@ def test_a_peer_whose_options_say_its_policy_appears_only_beside_that_policy(run
     [
         ("fork", "'fork' must be NAME=PROGRAM[,OPTION…]"),
         ("fork=", "'fork=' must be NAME=PROGRAM[,OPTION…]"),
-        ("a fork=/bin/sh", "the name 'a fork' must be of letters, digits, dots, dashes and underscores"),
-        ("a|b=/bin/sh", "the name 'a|b' must be of letters, digits, dots, dashes and underscores"),
-        ("=/bin/sh", "the name '' must be of letters, digits, dots, dashes and underscores"),
+        ("a fork=/bin/sh", "the name 'a fork' must consist of letters, digits, dots, dashes and underscores"),
+        ("a|b=/bin/sh", "the name 'a|b' must consist of letters, digits, dots, dashes and underscores"),
+        ("=/bin/sh", "the name '' must consist of letters, digits, dots, dashes and underscores"),
         ("redis=/bin/sh", "the name 'redis' is taken"),
         ("fork=/no/such/program", "/no/such/program is not a program that can be run"),
         ("fork=/bin,-D", "/bin is not a program that can be run"),

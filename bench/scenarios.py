@@ -784,7 +784,7 @@ VIEWERS = 50
 
 @scenario(Layout("without_ms one_ms many_ms own_ms first_page page page_again"), on_request=True)
 def console(run: Run) -> None:
-    """the cost of the console for a server with 100,000 tubes and a million jobs, and the time until its pages are loaded"""
+    """the cost of the console for a server with 100,000 tubes and a million jobs, and the load time of its pages"""
     tubes, jobs = run.sized(100_000), run.sized(1_000_000)
     seconds, pause = run.seconds(10), run.seconds(35)
     for peer in run.own:

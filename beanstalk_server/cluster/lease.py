@@ -17,6 +17,7 @@ from typing import Final
 
 from beanstalk_server.cluster.engine.interface import Lease
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.settings.options import LONGEST_TTL
 
 RENEWALS: Final = 5
 """How many renewals fit into a TTL."""
@@ -96,7 +97,7 @@ class Contender:
             self._since = now
         self._seen = now
         self.lease = lease
-        self._ttl = lease.ttl or self._ttl
+        self._ttl = min(lease.ttl, LONGEST_TTL * SECOND) or self._ttl  # a bit of it may have flipped
         if lease.node == self.node or (is_first and self._is_at_this_address(lease)):
             self.note_gone(lease.epoch, lease.node)  # it led from here, and does not any more
         self.highest = max(self.highest, lease.epoch)

@@ -33,6 +33,9 @@ LARGEST_SEGMENT_SIZE: Final = 1 << 37
 OF_A_NODE: Final = ("cluster_name", "shards", "replicas", "lease_ttl", "advertise", "unsafe_engine")
 """The options that have a use only for a node of a cluster."""
 
+LONGEST_TTL: Final = 300
+"""The largest value of --lease-ttl."""
+
 NEVER_SYNC: Final = "never"
 """The value of --sync-interval that -F stands for."""
 
@@ -125,7 +128,7 @@ class Config:
     replicas: int = setting(1, kinds.whole("N", 0, 100), "number of replicas of the engine that must confirm a change")
     lease_ttl: int = setting(
         10,
-        kinds.whole("S", 2, 300, "a number of seconds"),  # in the last of them, a node hands nothing out
+        kinds.whole("S", 2, LONGEST_TTL, "a number of seconds"),  # in the last of them, a node hands nothing out
         "lease time: seconds without a renewal until another node takes over",
     )
     advertise: str = setting(

@@ -24,6 +24,7 @@ from beanstalk_server.cluster.lease import (
     margin,
 )
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.settings.options import LONGEST_TTL
 
 TTL = 10 * SECOND
 A = Lease(5, 3, "a", "a:1", "secret of a")
@@ -74,6 +75,13 @@ def test_a_leader_with_a_shorter_ttl_has_that_of_whoever_waits():
     node = contender()
     assert watch(node, A._replace(ttl=TTL // 2), TTL - SECOND) == ""
     assert watch(node, A._replace(ttl=TTL // 2), TTL) == RUN_OUT
+
+
+def test_a_leader_has_no_longer_than_a_node_can_be_given():
+    """A flipped bit of the ttl in the engine does not keep a shard without a leader for years."""
+    node = contender()
+    assert watch(node, A._replace(ttl=1 << 62), LONGEST_TTL * SECOND - SECOND) == ""
+    assert watch(node, A._replace(ttl=1 << 62), LONGEST_TTL * SECOND) == RUN_OUT
 
 
 def test_each_renewal_starts_the_ttl_anew():

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from beanstalk_server.queue.memory import BODY_COST, HELD_COST, JOB_COST, KEY_COST, TERMS_COST, TIMER_COST
+from beanstalk_server.queue.memory import BODY_COST, HELD_COST, JOB_COST, KEY_COST, PACKED_COST, TERMS_COST, TIMER_COST
 from bench import loads, process
 from bench.__main__ import main
 from bench.attacks import ATTACKS
@@ -260,6 +260,7 @@ def test_a_scenario_measures_what_its_figures_need(run, name):
 
 
 PLAIN = JOB_COST + BODY_COST + 100
+PACKED = JOB_COST + PACKED_COST + 100
 
 
 @pytest.mark.slow
@@ -268,7 +269,7 @@ def test_jobs_of_each_kind_are_put_and_counted(run):
     SCENARIOS["memory"].measure(run)
     counted = {point.work: point.samples[0]["counted"] for point in run.results.points}
     assert counted.keys() == loads.KINDS.keys()
-    assert counted["delayed"] == PLAIN
+    assert counted["delayed"] == PACKED
     assert counted["key"] == PLAIN + KEY_COST + 12
     assert counted["ttl"] == PLAIN + TERMS_COST + TIMER_COST
     assert counted["held key"] == HELD_COST + 12

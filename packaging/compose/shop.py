@@ -1,4 +1,4 @@
-"""The application of packaging/compose.yaml. Mount yours in its place."""
+"""The sample application of packaging/compose.yaml. Mount your own application in its place."""
 
 import os
 

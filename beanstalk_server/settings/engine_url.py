@@ -115,7 +115,7 @@ def read_url(text: str) -> EngineURL:
         return _postgresql(parts, places, unquote(user), unquote(password))
     hosts = tuple(_host(each, _PORTS[form]) for each in places.split(","))
     if form == ALONE and len(hosts) > 1:
-        raise ValueError("must have one host, or +sentinel or +cluster before the ://")
+        raise ValueError("must have one host, or +sentinel or +cluster in the scheme")
     service, database = _path(form, parts.path)
     options = _options(form, tls, parts.query)
     if parts.fragment:
@@ -183,11 +183,11 @@ def _options(form: str, tls: bool, query: str) -> dict[str, str]:
     known = (_TLS_OPTIONS if tls else ()) + (_SENTINEL_OPTIONS if form == SENTINEL else ())
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in _TLS_OPTIONS and not tls:
-            raise ValueError(f"must be rediss for the option {name}, which needs TLS")
+            raise ValueError(f"must have the scheme rediss (TLS) for the option {name}")
         if name in _SENTINEL_OPTIONS and form != SENTINEL:
-            raise ValueError(f"must be +sentinel for the option {name}")
+            raise ValueError(f"must have +sentinel in the scheme for the option {name}")
         if name not in known:
-            raise ValueError(f"must have no other options than {', '.join(known) or 'those of TLS and Sentinel'}")
+            raise ValueError(f"must have no options other than {', '.join(known) or 'those of TLS and Sentinel'}")
         if name in options or not value:
             raise ValueError(f"must have the option {name} once, with a value")
         options[name] = value

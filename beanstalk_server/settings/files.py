@@ -10,7 +10,7 @@ from typing import Final
 LARGEST_FILE: Final = 4 << 20
 """Bytes: about 20,000 users in a config file, which take two seconds to read."""
 
-TOO_LONG: Final = f"too long: must be {LARGEST_FILE} bytes at most"
+TOO_LONG: Final = f"too long: must be at most {LARGEST_FILE} bytes"
 
 
 def read_file(path: str) -> bytes:
@@ -36,7 +36,7 @@ def refuse_if_public(mode: int) -> None:
         PermissionError: they may.
     """
     if mode & stat.S_IWOTH:
-        raise PermissionError(errno.EPERM, "every user of this machine can write it: use chmod o-w")
+        raise PermissionError(errno.EPERM, "every user of this machine can write to it: use chmod o-w")
 
 
 def _open(path: str, flags: int) -> int:

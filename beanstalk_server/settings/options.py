@@ -117,13 +117,15 @@ class Config:
     )
     salvage: bool = setting(False, kinds.SWITCH, "start with a damaged binlog; unreadable jobs are lost")
     cluster: str = setting(
-        "", kinds.ENGINE_URL, "URL of the Redis, Valkey or PostgreSQL that keeps the jobs; run as a node of a cluster"
+        "",
+        kinds.ENGINE_URL,
+        "URL of the Redis, Valkey or PostgreSQL server that keeps the jobs; makes this server a node of a cluster",
     )
     cluster_name: str = setting("beanstalk", kinds.CLUSTER_NAME, "name of the cluster; several can share an engine")
     shards: int = setting(
         1,
         kinds.whole("S", 1, 1024),  # more than a cluster has machines to lead them
-        "number of shards of the cluster; must be equal on all nodes, and cannot be changed",
+        "number of shards of the cluster; must be the same on all nodes, and cannot be changed",
     )
     replicas: int = setting(1, kinds.whole("N", 0, 100), "number of replicas of the engine that must confirm a change")
     lease_ttl: int = setting(
@@ -136,7 +138,7 @@ class Config:
         kinds.HOST_PORT_OR_NONE,
         "address for connections from other nodes (default: the address used to reach the engine, and a free port)",
     )
-    unsafe_engine: bool = setting(False, kinds.SWITCH, "start even if the settings of the engine can lose jobs")
+    unsafe_engine: bool = setting(False, kinds.SWITCH, "start even if the engine's settings risk losing jobs")
     io_processes: int = setting(
         0,
         kinds.whole("N", 0, 64),  # more than one process with the jobs can keep busy
@@ -182,7 +184,7 @@ class Config:
     group_ttl: int = setting(
         3600,
         kinds.whole("S", 0, kinds.LONGEST_DURATION, "a number of seconds"),
-        "seconds that a group of jobs is remembered after its end",
+        "seconds until a group of jobs that has ended is forgotten",
     )
     tick: float = setting(
         0.25,
@@ -198,10 +200,10 @@ class Config:
     slow_ms: float = setting(
         0,
         kinds.milliseconds(0, 60_000),  # what takes longer is not slow, but stuck
-        "minimum duration of a turn, commit, timer delay or event loop stall that is logged (0: none)",
+        "minimum duration of a turn, commit or event loop stall, or lateness of a timer, that is logged (0: none)",
     )
     log_format: str = setting(
-        "text", kinds.choice("FORMAT", ("text", "json")), "log format: lines of text, or one JSON object a line"
+        "text", kinds.choice("FORMAT", ("text", "json")), "log format: lines of text, or one JSON object per line"
     )
     log_level: str = setting("info", kinds.choice("LEVEL", LOG_LEVELS), "minimum log level; -V logs at info")
     listeners: tuple[ListenerConfig, ...] = ()
@@ -363,7 +365,7 @@ def _beside_cluster(config: Config) -> list[Mistake]:
     for name in ("segment_size", "max_job_size"):
         value = getattr(config, name)
         if value > LARGEST_IN_AN_ENGINE:
-            found.append((name, f"{value} {beside}: must be {LARGEST_IN_AN_ENGINE} at most"))
+            found.append((name, f"{value} {beside}: must be at most {LARGEST_IN_AN_ENGINE}"))
     if config.advertise.rpartition(":")[0].strip("[]") in EVERYWHERE:
-        found.append(("advertise", f"{config.advertise!r} stands for every address: must be a single address"))
+        found.append(("advertise", f"{config.advertise!r} is a wildcard address: must be a specific address"))
     return [Mistake(config.place(name), said) for name, said in found]

@@ -29,7 +29,7 @@ MAPPED: Final = bytes(10) + b"\xff\xff"
 """The prefix of an address of IPv6 that stands for one of IPv4."""
 
 TLS_CERT: Final = "PEM file with the TLS certificate and its chain; enables TLS"
-TLS_KEY: Final = "PEM file with the key of the certificate (default: the same file)"
+TLS_KEY: Final = "PEM file with the private key of the certificate (default: the certificate's file)"
 TLS_CLIENT_CA: Final = "PEM file of CAs; clients must have a certificate from one of them"
 """Of a listener, whether its keys or options describe it."""
 
@@ -158,7 +158,7 @@ class TubeConfig:
         0, kinds.size(0, 1 << 50), "maximum total size of the bodies in the tube; puts beyond it are refused"
     )
     max_delay: float = setting(0, kinds.DURATION, "maximum delay of a put")
-    max_job_size: int = setting(0, kinds.size(0, LARGEST_JOB_SIZE), "maximum size of a job's body, within -z")
+    max_job_size: int = setting(0, kinds.size(0, LARGEST_JOB_SIZE), "maximum size of a job's body; at most -z")
     max_tries: int = setting(
         0,
         kinds.whole("", 0, (1 << 32) - 1),
@@ -179,15 +179,21 @@ class TubeConfig:
     )
     max_reserved: int = setting(0, _COUNT, "maximum number of reserved jobs")
     rate: str = setting("", kinds.RATE, "maximum rate of reserves")
-    burst: int = setting(1, kinds.whole("", 1, 1_000_000), "maximum number of reserves at once, with `rate`")
+    burst: int = setting(
+        1,
+        kinds.whole("", 1, 1_000_000),
+        "burst size of `rate`: maximum number of reserves without a pause between them",
+    )
     share: str = setting(
-        "", kinds.SEPARATOR_OR_NONE, "separator that ends the share in a key, for jobs that set no share"
+        "",
+        kinds.SEPARATOR_OR_NONE,
+        "separator in a job's key: the part before it is the job's share, unless the job sets one",
     )
     weight: int = setting(
         1, kinds.whole("", 1, 10_000), "weight of the tube with reserve-mode, for clients that set no weight"
     )
     measures: bool = setting(
-        False, kinds.SWITCH, "measure how long jobs wait and run and how late they are, for the tube's percentiles"
+        False, kinds.SWITCH, "measure the wait time, run time and lateness of jobs, for the tube's percentiles"
     )
 
     def __post_init__(self) -> None:

@@ -54,7 +54,9 @@ def _of_cluster(config: Config) -> list[str]:
     """Settings of a cluster that may lose jobs, or keep them out of their dead tube."""
     found = []
     if not config.replicas:
-        found.append(f"{config.place('replicas')} 0: a loss of the engine loses acknowledged jobs: should be 1 or more")
+        found.append(
+            f"{config.place('replicas')} 0: if the engine is lost, acknowledged jobs are lost: should be 1 or more"
+        )
     if config.shards > 1:
         found += [warning for each in config.tubes if (warning := _of_dead_tube_elsewhere(each, config.shards))]
     return found
@@ -119,7 +121,8 @@ def _of_policies(config: Config) -> list[str]:
         label = label_of(each.match)
         earlier = {places.get(pattern) or places.get(ALL_TUBES) for pattern in each.match}
         if None not in earlier:
-            found.append(f"{label}: applies to no tube: {' and '.join(sorted(filter(None, earlier)))} comes before it")
+            covering = " and ".join(sorted(filter(None, earlier)))
+            found.append(f"{label}: applies to no tube: its patterns are already covered by {covering}")
         for pattern in each.match:
             places.setdefault(pattern, label)
         if each.max_job_size > config.max_job_size:
@@ -152,7 +155,7 @@ def _of_dead_tube(label: str, index: int, tubes: Sequence[TubeConfig], sections:
         found = sections.of(tubes[found].dead_tube)
     if found == index:
         return [
-            f"{label}: dead-tube: the dead tubes after {name!r} lead back to this tube: should end in a tube "
+            f"{label}: dead-tube: {name!r} leads back to this tube: the chain of dead tubes should end in a tube "
             "without a dead-tube"
         ]
     return []

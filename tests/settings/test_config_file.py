@@ -265,7 +265,7 @@ def test_a_file_that_is_empty_or_not_toml_is_refused(content, said, mistakes):
 
 def test_a_file_that_would_be_too_much_is_refused(mistakes):
     assert mistakes("tick = " + "[" * 100_000) == ["server.toml: not TOML: nested too deeply"]
-    assert mistakes("#" * (4 << 20) + "#") == ["server.toml: too long: must be 4194304 bytes at most"]
+    assert mistakes("#" * (4 << 20) + "#") == ["server.toml: too long: must be at most 4194304 bytes"]
     (line,) = mistakes("tick = " + "1" * 5000)
     assert line.startswith("server.toml: not TOML: Exceeds the limit")
     (line,) = mistakes("tick = 0x" + "f" * 5000)
@@ -558,7 +558,7 @@ def test_what_does_not_go_together_is_told_beside_a_key_that_is_bad(write, capsy
     assert [each.split(": ")[3] for each in said] == ["max-job", "rate", "backoff-max"], "burst may be good with a rate"
 
 
-PUBLIC = "every user of this machine can write it: use chmod o-w"
+PUBLIC = "every user of this machine can write to it: use chmod o-w"
 
 
 def test_a_config_file_that_all_users_may_write_is_refused(write, capsys):

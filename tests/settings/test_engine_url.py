@@ -59,7 +59,7 @@ BAD = {
     "redis://@h": "user or a password",
     "redis://h?ca=/x": "rediss",
     "rediss://h?sentinel-user=x": "sentinel",
-    "rediss://h?verify=no": "other options",
+    "rediss://h?verify=no": "no options other than",
     "rediss://h?cert=/c": "both",
     "rediss://h?ca=": "value",
     "rediss://h?ca=/a&ca=/b": "once",

@@ -140,7 +140,7 @@ REFUSED = {
     "-p a:b": f"-p/--port: bad value 'a:b': {PORT}",
     "$LISTEN=[]": "$LISTEN: bad value '[[]]:11300': must be host:port, [v6]:port or unix:PATH",
     "$CLUSTER=redis://h $BINLOG=/x": "$BINLOG: '/x' with $CLUSTER, where the engine keeps the jobs: must be left out",
-    "$CLUSTER=redis://h -s 268435457": "-s/--segment-size: 268435457 with $CLUSTER: must be 268435456 at most",
+    "$CLUSTER=redis://h -s 268435457": "-s/--segment-size: 268435457 with $CLUSTER: must be at most 268435456",
     "$CLUSTER=redis://:secret@h:x": (
         "$CLUSTER: bad value (not shown): must have a port from 1 to 65535 after each host, or none"
     ),
@@ -184,13 +184,13 @@ REFUSED = {
     "--cluster redis://h --salvage": (
         "--salvage: given with --cluster, where there is no binlog to salvage: must be left out"
     ),
-    "--cluster redis://h --advertise 0.0.0.0:7000": "--advertise: '0.0.0.0:7000' stands for every address: must "
-    "be a single address",
+    "--cluster redis://h --advertise 0.0.0.0:7000": "--advertise: '0.0.0.0:7000' is a wildcard address: must "
+    "be a specific address",
     "--cluster redis://h --body-cache 0": (
         "--body-cache: 0 with --cluster, where all bodies stay in memory: must be left out"
     ),
-    "--cluster redis://h -s 268435457": "-s/--segment-size: 268435457 with --cluster: must be 268435456 at most",
-    "--cluster redis://h -z 1073741824": "-z/--max-job-size: 1073741824 with --cluster: must be 268435456 at most",
+    "--cluster redis://h -s 268435457": "-s/--segment-size: 268435457 with --cluster: must be at most 268435456",
+    "--cluster redis://h -z 1073741824": "-z/--max-job-size: 1073741824 with --cluster: must be at most 268435456",
     "--config=": "--config: bad value '': must be the path of a file",
 }
 
@@ -278,7 +278,7 @@ def test_the_password_of_an_engine_is_shown_nowhere():
         ({"cluster": "redis://h"}, []),
         (
             {"cluster": "redis://h", "replicas": 0},
-            ["--replicas 0: a loss of the engine loses acknowledged jobs: should be 1 or more"],
+            ["--replicas 0: if the engine is lost, acknowledged jobs are lost: should be 1 or more"],
         ),
     ],
 )

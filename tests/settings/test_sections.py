@@ -468,10 +468,13 @@ def test_what_the_log_shows_of_a_configuration_has_nothing_secret():
 @pytest.mark.parametrize(
     ("tubes", "said"),
     [
-        ([{"match": "mail-*"}, {"match": "*"}, {"match": "default"}], ['tube "default": applies to no tube: tube "*"']),
+        (
+            [{"match": "mail-*"}, {"match": "*"}, {"match": "default"}],
+            ['tube "default": applies to no tube: its patterns are already covered by tube "*"'],
+        ),
         (
             [{"match": ["a", "b"]}, {"match": "c"}, {"match": ["b", "c"], "ttl": 1}],
-            ['tube "b", …: applies to no tube: tube "a", … and tube "c"'],
+            ['tube "b", …: applies to no tube: its patterns are already covered by tube "a", … and tube "c"'],
         ),
         ([{"match": ["a", "b"]}, {"match": ["b", "c"]}], []),
         (
@@ -501,9 +504,9 @@ def test_what_the_log_shows_of_a_configuration_has_nothing_secret():
         (
             [{"match": "a", "dead_tube": "b"}, {"match": "b", "dead_tube": "a"}],
             [
-                "tube \"a\": dead-tube: the dead tubes after 'b' lead back to this tube: should end in a tube "
+                "tube \"a\": dead-tube: 'b' leads back to this tube: the chain of dead tubes should end in a tube "
                 "without a dead-tube",
-                "tube \"b\": dead-tube: the dead tubes after 'a' lead back to this tube: should end in a tube "
+                "tube \"b\": dead-tube: 'a' leads back to this tube: the chain of dead tubes should end in a tube "
                 "without a dead-tube",
             ],
         ),
@@ -511,7 +514,6 @@ def test_what_the_log_shows_of_a_configuration_has_nothing_secret():
 )
 def test_policies_that_are_probably_not_meant_deserve_a_warning(tubes, said):
     config = Config(tubes=[TubeConfig(**each) for each in tubes])
-    warnings = warnings_of(config)
-    assert [warning.partition(" comes before")[0] for warning in warnings] == said
+    assert warnings_of(config) == said
     assert hash(config)
     assert config.changed() == {"tubes": len(tubes)}

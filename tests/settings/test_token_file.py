@@ -51,7 +51,7 @@ def test_a_token_of_the_file_gives_all_rights(path):
             "must be the 64 hexadecimal digits that `beanstalk-server token` prints",
         ),
         (HASH.encode() + b" \xff", ", line 1: bad name: must be a name: 1 to 200 printable characters"),
-        (b"#" * (4 << 20) + b"#", " is too long: must be 4194304 bytes at most"),
+        (b"#" * (4 << 20) + b"#", " is too long: must be at most 4194304 bytes"),
     ],
 )
 def test_a_bad_file(path, content, said):

@@ -58,7 +58,7 @@ def test_a_context_takes_nothing_older_than_tls_1_2_and_has_no_compression_and_n
 def test_a_file_that_is_far_too_large_is_refused(files):
     listener = files.listener()
     Path(listener.tls_cert).write_bytes(b"\n" * (4 << 20) + content(listener.tls_cert))
-    assert refused(listener) == f"tls-cert {listener.tls_cert}: too long: must be 4194304 bytes at most"
+    assert refused(listener) == f"tls-cert {listener.tls_cert}: too long: must be at most 4194304 bytes"
 
 
 def test_clients_need_a_certificate_where_there_are_authorities_for_them(files):

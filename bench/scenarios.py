@@ -369,7 +369,7 @@ def stalls_of(log: str) -> Sample:
     A server that logs none has none of a millisecond: both are 0 then.
     """
     found = re.findall(
-        r"(?:the event loop stalled for|more loop-held events within .*, at most) (\S+) ms \((\S+) ms of CPU\)", log
+        r"(?:the event loop stalled for|loop-held: \d+ more within .*, at most) (\S+) ms \((\S+) ms of CPU\)", log
     )
     return {
         "longest": max((float(held) for held, _ in found), default=0.0),

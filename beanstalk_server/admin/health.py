@@ -38,7 +38,7 @@ class Condition(NamedTuple):
         if self.is_draining:
             return "draining: refuses new jobs"
         if self.is_suspended:
-            return "suspended: the engine has not renewed the lease"
+            return "suspended: the lease was not renewed in time"
         if self.is_stranded:
             return "standby: cannot reach a leader"
         return ""

@@ -218,7 +218,7 @@ class HttpConnection(asyncio.Protocol):
         assert request is not None, "its end has come"
         path = path_of(request.target)
         if not path:
-            self._refuse(400, "bad target")
+            self._refuse(400, "invalid request target")
             return
         headers: dict[str, list[str]] = {}
         for key, value in request.headers:

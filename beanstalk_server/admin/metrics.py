@@ -78,7 +78,7 @@ _PLAIN: Final = {
         ("expired-jobs", "expired_jobs_total", COUNTER, "jobs that have expired"),
         ("dead-jobs", "dead_jobs_total", COUNTER, "jobs moved to a dead tube"),
         ("retried-jobs", "retried_jobs_total", COUNTER, "failed jobs delayed by a backoff"),
-        ("redriven-jobs", "redriven_jobs_total", COUNTER, "jobs moved back from a dead tube"),
+        ("redriven-jobs", "redriven_jobs_total", COUNTER, "dead letters moved back to their origins"),
         ("held-keys", "current_held_keys", GAUGE, "keys held after their jobs are done"),
         ("current-groups", "current_groups", GAUGE, "groups that have jobs or that jobs wait for"),
     )
@@ -162,7 +162,9 @@ RAN: Final = Family(
     "time from when a job is reserved until it is deleted, released or buried",
 )
 LATENESS: Final = Family(
-    "beanstalkd_timer_lateness_seconds", HISTOGRAM, "delay of timers: delays, times to run, timeouts and pauses"
+    "beanstalkd_timer_lateness_seconds",
+    HISTOGRAM,
+    "lateness of timers: how late delays, times to run, timeouts and pauses end",
 )
 HELD: Final = Family(
     "beanstalkd_loop_held_seconds", HISTOGRAM, "duration of event loop stalls, in which no client is served"
@@ -262,7 +264,9 @@ _OF_EACH_POLICY: Final = (
     _of_policies("expired_jobs_total", COUNTER, "jobs of the tube that have expired", "counters.expired"),
     _of_policies("dead_jobs_total", COUNTER, "jobs of the tube moved to a dead tube", "counters.dead"),
     _of_policies("retried_jobs_total", COUNTER, "jobs of the tube delayed by a backoff", "counters.retried"),
-    _of_policies("redriven_jobs_total", COUNTER, "jobs moved back from the tube", "counters.redriven"),
+    _of_policies(
+        "redriven_jobs_total", COUNTER, "dead letters of the tube moved back to their origins", "counters.redriven"
+    ),
 )
 _MEASURED: Final = "; only for tubes with `measures`; of the latest 30,000 to 60,000 samples"
 _OF_EACH_MEASURED: Final = {
@@ -270,7 +274,10 @@ _OF_EACH_MEASURED: Final = {
     for name, meaning in (
         ("job_wait", "time from when a job of the tube is ready until it is first reserved (stats-tube: wait-p…)"),
         ("job_run", "time that jobs of the tube are reserved (stats-tube: run-p…)"),
-        ("timer_lateness", "delay between due and ready of the tube's delayed jobs (stats-tube: lateness-p…)"),
+        (
+            "timer_lateness",
+            "time from when a delayed job of the tube is due until it is ready (stats-tube: lateness-p…)",
+        ),
     )
 }
 _AGES: Final = (

@@ -131,7 +131,7 @@ class Site:
             done(say(503, condition.hindrance()))
             return
         if self._pages >= MOST_PAGES:
-            done(say(503, f"busy sending {MOST_PAGES} pages: try again later", ("Retry-After", "1")))
+            done(say(503, f"busy sending {MOST_PAGES} responses: try again later", ("Retry-After", "1")))
             return
         self._pages += 1
         limit = self._limit

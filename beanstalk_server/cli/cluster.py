@@ -95,7 +95,7 @@ def _parser() -> ToolParser:
     add_with_directory(
         "export",
         _export,
-        "copy the jobs of an engine to a binlog directory, while nodes run or not",
+        "copy the jobs of an engine to a binlog directory; nodes may be running",
         "directory to write to; created if it is missing",
     )
     add("verify", _verify, "check every record in an engine, and print a summary of each segment")
@@ -140,7 +140,9 @@ def _status(options: argparse.Namespace) -> int:
         _show("engine", f"{condition.name} at {condition.host}, {_counted(condition.memory, 'byte')} in use{limit}")
         for replica in condition.replicas:
             behind = (
-                f"{_counted(replica.lag, 'byte')} behind" if replica.is_online else "offline, or copying everything"
+                f"{_counted(replica.lag, 'byte')} behind"
+                if replica.is_online
+                else "offline, or in a full resynchronization"
             )
             _show("replica", f"{replica.host}, {behind}")
     if shards == 1:
@@ -186,7 +188,7 @@ def _move(options: argparse.Namespace) -> int:
     with opened(options) as connect, closing(connect()) as engine:
         shards = engine.shards(0) or 1
         if not 0 <= options.shard < shards:
-            raise ConfigError(f"SHARD: bad value {options.shard}: must be 0 to {shards - 1}")
+            raise ConfigError(f"SHARD: bad value {options.shard}: must be from 0 to {shards - 1}")
         members = engine.members()
         node = next((each for each in members if options.node in (each.node, each.address)), None)
         if node is None:
@@ -253,7 +255,7 @@ def _verify(options: argparse.Namespace) -> int:
                 if not copy_segments(engine, shard, to, on_progress=on_progress):
                     if shards == 1:
                         raise StorageError(NO_JOBS)
-                    print("no job yet")
+                    print("no jobs yet")
                     continue
                 with inspect(to) as binlog:
                     status = max(status, show_counts(binlog.count()))

@@ -21,7 +21,7 @@ def show(text: str) -> int:
         return abandon_output()
     except OSError as error:
         abandon_output()
-        print(f"beanstalk-server: cannot write to the standard output: {error.strerror}", file=sys.stderr)
+        print(f"beanstalk-server: cannot write to standard output: {error.strerror}", file=sys.stderr)
         return OUTPUT_FAILED
     return 0
 

@@ -189,5 +189,5 @@ def raise_file_limit() -> None:
     if limit != resource.RLIM_INFINITY and limit < FEWEST_FILES:
         raise StartError(
             f"the limit on open files is {limit}, but must be at least {FEWEST_FILES}: "
-            "raise it by ulimit -Hn, or LimitNOFILE= of systemd"
+            "raise it with ulimit -Hn, or with LimitNOFILE= in the systemd unit"
         )

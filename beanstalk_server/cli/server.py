@@ -41,9 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 TOKEN_HELP: Final = """\
 Usage: beanstalk-server token
 
-Prints a new token of 256 random bits and its SHA-256. Give the token to a client, which sends it with `auth`. Copy it
-now, because it is not stored. Give the SHA-256 to the server: in a [[user]] section of the config file, or in a token
-file, one hash a line, optionally followed by a name."""
+Prints a new token of 256 random bits and its SHA-256. Copy the token now, because it is not stored, and give it to a
+client, which sends it with `auth`. Give the SHA-256 to the server: in a [[user]] section of the config file, or in a
+token file, one hash per line, optionally followed by a name."""
 
 
 def _print_token(arguments: Sequence[str]) -> int:

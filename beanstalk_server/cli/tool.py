@@ -44,7 +44,7 @@ def run_tool(parser: ToolParser, arguments: Sequence[str], unusable: tuple[type[
     except BrokenPipeError:
         return abandon_output()
     except OSError as error:
-        return _fail(parser, f"cannot write to the standard output: {error.strerror}", UNUSABLE)
+        return _fail(parser, f"cannot write to standard output: {error.strerror}", UNUSABLE)
     return status
 
 

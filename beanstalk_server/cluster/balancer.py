@@ -166,8 +166,8 @@ class Balancer:
         taker = self._given.pop(shard, None)
         if taker in self._since:
             log.warning(
-                "node %(node)s has not taken over shard %(shard)d: it is offered no shard for a while",
-                event("shard-not-taken", node=taker, shard=shard),
+                "node %(node)s has not taken over shard %(shard)d: this node offers it no shards for %(seconds)d s",
+                event("shard-not-taken", node=taker, shard=shard, seconds=DISTRUST * self._ttl // SECOND),
             )
             self._since[taker] = self._clock() + DISTRUST * self._ttl
 

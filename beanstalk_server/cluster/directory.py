@@ -176,7 +176,7 @@ class EngineDirectory:
 
     def create(self, name: str, size: int = 0, *, fill: bool = True) -> EngineFile:  # noqa: ARG002
         if name in self._entries:
-            raise FileExistsError(errno.EEXIST, "the file exists", name)
+            raise FileExistsError(errno.EEXIST, "the file already exists", name)
         if size and self.is_direct:
             self._create_now(name, size)
         else:
@@ -258,7 +258,7 @@ class EngineDirectory:
             OSError: the engine cannot be reached, or has lost them.
         """
         if not self.is_direct:
-            raise OSError(errno.EIO, "the engine cannot be read while it is written to", name)
+            raise OSError(errno.EIO, "the engine cannot be read while the file is being written", name)
         self._send()
         data = self._ask(lambda: self._engine.read(self.shard, name, offset, size))
         if len(data) < size:
@@ -278,7 +278,7 @@ class EngineDirectory:
         sender = self.sender
         if self._operations:
             if sender is None:
-                raise OSError(errno.EROFS, "the engine is open only for reading")
+                raise OSError(errno.EROFS, "the engine is open read-only")
             sender.add(*self.take())
         if sender is None or sender.next() is None:  # else something is left of a call that has failed
             return False

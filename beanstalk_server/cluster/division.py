@@ -88,7 +88,7 @@ def _refuse_other_shards(job: StoredJob, shard: int, places: Places, source: Dir
     for group in ("" if job.origin else job.group, job.after if is_waiting else ""):
         if group and places.of_tube(home_of(group).encode()) != shard:
             raise StorageError(
-                f"{source.path}: job {job.id} of tube {job.tube} would be in another shard than its group {group}: "
+                f"{source.path}: job {job.id} of tube {job.tube} would be in a different shard from its group {group}: "
                 "import after the group has ended, or into one shard"
             )
 

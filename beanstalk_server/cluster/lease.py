@@ -48,7 +48,7 @@ RELEASED: Final = 3  # it has given the lease back
 # Why a lease may be taken
 NEVER_USED: Final = "the engine has never had a leader"
 GIVEN_BACK: Final = "the leader has released the lease"
-GONE: Final = "the leader's process has ended"
+GONE: Final = "the leader's process has exited"
 RUN_OUT: Final = "the leader has not renewed its lease for the whole TTL"
 LOST: Final = "the engine has lost the lease, and no leader has renewed it for the whole TTL"
 

@@ -157,7 +157,7 @@ class LeaseCalls:
         self._silent_since = -1
         if not self._failing and self._complained >= 0:
             self._complained = -1
-            log.info("the engine answers again", event("engine-answers"))
+            log.info("the engine is responding again", event("engine-answers"))
 
     def _note_silence(self, error: EngineError) -> None:
         self._complain(error)

@@ -262,7 +262,9 @@ def log_unknown_user(client: str, user: str | None) -> None:
 def log_more_closed(count: int) -> None:
     """Log how many links have been closed about which nothing was said."""
     log.warning(
-        "%(count)d more links were closed within %(seconds)d s",
+        "%(count)d more link was closed within %(seconds)d s"
+        if count == 1
+        else "%(count)d more links were closed within %(seconds)d s",
         event("links-closed", count=count, seconds=COMPLAINTS_INTERVAL),
     )
 

@@ -118,7 +118,7 @@ class Node(Host):
             self._start_shards()
         else:
             log.info(
-                "the engine does not answer yet: this node checks its settings before it leads",
+                "the engine is not responding yet: this node checks the engine's settings before it leads",
                 event("engine-unchecked"),
             )
             self._checking = asyncio.get_running_loop().create_task(self._carry_out(self._check_later()))

@@ -240,7 +240,7 @@ class Roles:
         assert tenure is not None, "it has been taken"
         while (state := tenure.state(self._clock())) != LEADING:
             if state == FENCED or self._renewing.done():
-                raise TakeOverError("its lease has expired")
+                raise TakeOverError("the lease has expired")
             if self._may_finish:
                 return
             self._awake.clear()
@@ -366,7 +366,7 @@ class Roles:
         self.tenure = tenure
         self.lost = None
         self.role = TAKING_OVER
-        why = "it has released the lease"
+        why = "the lease was released"
         renewing = self._renewing = loop.create_task(self._renew(tenure))
         renewing.add_done_callback(self._note_end)
         taking = loop.create_task(self.owner.take_over(tenure.lease))
@@ -386,7 +386,7 @@ class Roles:
             if tenure.state(self._clock()) != FENCED:
                 await self.owner.finish()
         except TakeOverError as error:
-            why = f"it cannot take over: {error}"
+            why = f"the node could not take over: {error}"
             self._log.error("cannot take over: %(error)s", event("takeover-failed", error=error))
             self._failures = min(self._failures + 1, OBSERVATIONS)
         finally:
@@ -400,7 +400,7 @@ class Roles:
             why = (
                 f"another node leads in epoch {tenure.highest}"
                 if tenure.highest > tenure.lease.epoch
-                else "another node holds its lease"
+                else "another node has the lease"
             )
         else:
             tenure.released()

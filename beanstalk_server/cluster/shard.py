@@ -141,7 +141,7 @@ class Shard:
     def _on_gone(self, epoch: int, node: str, is_sure: bool) -> None:
         if is_sure:
             self.log.info(
-                "the process that led epoch %(epoch)d has ended", event("leader-gone", epoch=epoch, node=node)
+                "the process that led epoch %(epoch)d has exited", event("leader-gone", epoch=epoch, node=node)
             )
             self.owner.balancer.note_gone(node)
         self.roles.note_gone(epoch, node, is_sure=is_sure)
@@ -220,7 +220,7 @@ class Shard:
         took = (monotonic_ns() - began) / MILLISECOND
         jobs = len(service.broker.jobs)
         self.log.info(
-            "leads epoch %(epoch)d with %(jobs)d jobs, after %(milliseconds).0f ms",
+            "this node leads in epoch %(epoch)d with %(jobs)d jobs; taking over took %(milliseconds).0f ms",
             event("leads", epoch=lease.epoch, jobs=jobs, milliseconds=took),
         )
 
@@ -247,7 +247,7 @@ class Shard:
     async def _discard(self, service: Service, writer: EngineWriter) -> None:
         """Discard a service that has never served clients."""
         service.journal.on_failure = None  # it is to fail
-        writer.give_up(GivenUpError("it has not led"))
+        writer.give_up(GivenUpError("the node has not led the shard"))
         await service.give_up()
         self._holds.clear()
         self.owner.on_garbage()
@@ -347,7 +347,7 @@ class Shard:
         del self._writer  # it has the last commits
         owner.on_garbage()
         self.log.info(
-            "lost leadership: %(reason)s: %(connections)d connections were closed, %(jobs)d jobs remain",
+            "lost leadership: %(reason)s; %(connections)d connections were closed, %(jobs)d jobs remain",
             event("leads-no-more", reason=why, connections=count, jobs=jobs),
         )
 

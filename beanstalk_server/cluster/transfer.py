@@ -190,7 +190,7 @@ def _segments(engine: Engine, shard: int) -> dict[str, File]:
     directory.adopt(files)
     names = directory.names()
     if old := file_names(names):
-        raise StorageError(f"the engine has files of beanstalkd ({old[0]}): start a node to import their jobs")
+        raise StorageError(f"the engine has files of beanstalkd ({old[0]}): start a node to take over their jobs")
     if "complete" in directory.names(REWRITING):
         raise StorageError("the start of a node was interrupted: start a node again to finish it")
     return {name: files[name] for _, name in segment_names(directory)}
@@ -325,8 +325,8 @@ def _names(source: Directory) -> list[str]:
     old = file_names(found)
     if segments and old:
         raise StorageError(
-            f"{source.path}: holds files of beanstalkd ({old[0]}) and of this server ({segments[0]}): must have "
-            "one kind only"
+            f"{source.path}: holds files of beanstalkd ({old[0]}) and of this server ({segments[0]}): remove "
+            "the files whose jobs you do not need"
         )
     if REWRITING in found:
         raise StorageError(
@@ -386,7 +386,7 @@ def _size_of(source: Directory, name: str) -> int:
     size = file.size()
     file.close()
     if size > LARGEST:
-        raise StorageError(f"{source.path}/{name}: {size} bytes: the limit of an engine is {LARGEST} bytes a file")
+        raise StorageError(f"{source.path}/{name}: {size} bytes: the limit of an engine is {LARGEST} bytes per file")
     return size
 
 

@@ -110,7 +110,7 @@ class IoProcess:
             log.exception(
                 "an I/O process cannot apply its settings; this is a bug in the server", event("bug-in-io-settings")
             )
-            self._end.close("it cannot apply its settings")
+            self._end.close("the process cannot apply its settings")
         else:
             self.send_note(READY)
 

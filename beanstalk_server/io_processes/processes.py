@@ -256,7 +256,7 @@ class IoProcessHandle:
 
     async def is_ready(self) -> str:
         """Wait until the settings are in effect; return "", or why they never will be."""
-        return "it has ended" if self._ready is None else await self._ready
+        return "the process has exited" if self._ready is None else await self._ready
 
     def _on_note(self, note: bytes) -> None:
         if note != READY:
@@ -300,7 +300,7 @@ class IoProcessHandle:
         self._settle(why)
         if self._restarts and not self._owner.stopping.is_set():
             log.error(
-                "%(process)s (pid %(pid)d) has ended and its clients are disconnected: %(reason)s",
+                "%(process)s (pid %(pid)d) exited, and its clients were disconnected: %(reason)s",
                 event("io-process-ended", process=self.name, pid=self.pid, reason=why),
             )
             self._begin_replacing()
@@ -341,7 +341,7 @@ class IoProcessHandle:
             await self.connect()
             if not await self.is_ready():
                 log.info(
-                    "%(process)s has been started again (pid %(pid)d)",
+                    "%(process)s was restarted (pid %(pid)d)",
                     event("io-process-restarted", process=self.name, pid=self.pid),
                 )
             return  # if it has ended, that has begun the next replacement

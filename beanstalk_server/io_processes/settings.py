@@ -55,7 +55,7 @@ class KeptFiles:
         descriptor = self.descriptors.get(path)
         if descriptor is None:
             if not hasattr(os, "memfd_create"):
-                raise StartError(f"{option('io_processes')}: TLS in other processes needs Linux")
+                raise StartError(f"{option('io_processes')}: TLS in I/O processes needs Linux")
             try:
                 if stat.S_ISFIFO(os.stat(path).st_mode):
                     return path

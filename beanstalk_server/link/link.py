@@ -696,7 +696,7 @@ class Link:
 
     def _demand(self, proof: bytes, role: bytes) -> None:
         if not hmac.compare_digest(proof, self._proof(role)):
-            raise LinkError("wrong secret of the lease")
+            raise LinkError("wrong lease secret")
 
 
 def _text(payload: bytes) -> str:

@@ -46,7 +46,7 @@ def go_off(queue: QueueState, timer: Timer, now: int, budget: int) -> int:
             return end_groups(queue, timer, now, budget)
         case EndedGroups():
             return forget_groups(queue, timer, now, budget)
-    raise AssertionError(f"{type(timer).__name__} is no timer of a queue")
+    raise AssertionError(f"{type(timer).__name__} is not a queue timer")
 
 
 def end_life(queue: QueueState, expiry: Expiry, now: int, budget: int) -> int:

@@ -47,7 +47,7 @@ class HangupWatch:
             self._epoll.register(descriptor, select.EPOLLRDHUP)
         except OSError as error:
             log.warning(
-                "cannot watch a client for its disconnect, which will be noticed late: %(error)s",
+                "cannot monitor a client's socket, so its disconnect will be detected late: %(error)s",
                 event("hangup-unseen", error=error.strerror),
             )
             return False

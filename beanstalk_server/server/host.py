@@ -446,7 +446,8 @@ class Host(ABC):
                 end = clock() + JUDGE_TIME
         if left_open:
             log.warning(
-                "connections of removed listeners that still have all rights: %(connections)d",
+                "%(connections)d connections of removed listeners stay open and keep all rights: restart the server to "
+                "close them",
                 event("connections-left-open", connections=left_open),
             )
         return closed

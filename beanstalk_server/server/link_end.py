@@ -124,12 +124,12 @@ class LinkEnd:
             log.exception(
                 "link with %(peer)s failed; this is a bug in the server", event("bug-in-link", peer=self._name)
             )
-            self.close("it failed because of a bug")
+            self.close("the link failed because of a bug")
         else:
             if self.link.farewell is not None:
                 self.close(self.link.farewell)
             elif self.link.closing:
-                self._why = "it was refused"
+                self._why = "the link was refused"
             self._flush()
             self._read_later(has_more)
 
@@ -157,7 +157,7 @@ class LinkEnd:
         self._connected = False
         if self._timer is not None:
             self._timer.cancel()
-        self._why = self._why or (str(error) if error else "the other end has closed it")
+        self._why = self._why or (str(error) if error else "the other end closed the link")
         self._on_end(self, self._why)
         self._lose_all()
 

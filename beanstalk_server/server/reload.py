@@ -78,7 +78,9 @@ def prepare(
                 prepared.opened.append(listener)
                 listener.listen()
             elif listener.config.is_http != each.is_http:
-                raise StartError(f"listener {each.address}: protocol: cannot change at a reload: restart the server")
+                raise StartError(
+                    f"listener {each.address}: protocol: cannot be changed by a reload: restart the server"
+                )
             make = None if each.is_http else make_context
             listener_policy = listener_policy_of(each, name_of_address(listener.address), prepared.accounts, make)
         except StartError as error:

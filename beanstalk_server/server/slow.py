@@ -52,11 +52,11 @@ class SlowKind:
     def _tell(self, count: int) -> None:
         log.warning(
             (
-                "%(count)d more %(kind)s events within %(seconds)d s, at most %(milliseconds).1f ms "
+                "%(kind)s: %(count)d more within %(seconds)d s, at most %(milliseconds).1f ms "
                 "(%(cpu_milliseconds).1f ms of CPU)"
             )
             if self._most_cpu
-            else "%(count)d more %(kind)s events within %(seconds)d s, at most %(milliseconds).1f ms",
+            else "%(kind)s: %(count)d more within %(seconds)d s, at most %(milliseconds).1f ms",
             event(
                 "slow-left-out",
                 count=count,

@@ -215,7 +215,7 @@ def inspect(directory: Directory) -> Iterator[Inspection]:
         if old:
             raise StorageError(
                 f"{directory.path}: holds files of beanstalkd ({old[0]}): "
-                "start beanstalk-server on it to take over their jobs"
+                "start beanstalk-server on this directory to take over their jobs"
             )
         if REWRITING in names:
             raise StorageError(
@@ -231,8 +231,8 @@ def inspect(directory: Directory) -> Iterator[Inspection]:
             directory.unlock()
     if not has_lock and "lock" in directory.names():
         raise StorageError(
-            f"{directory.path}: a server was started on it during the run, so the output may be wrong: stop the "
-            "server and try again"
+            f"{directory.path}: a server was started on this directory during the run, so the output may be wrong: "
+            "stop the server and try again"
         )
 
 

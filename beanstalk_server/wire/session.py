@@ -131,9 +131,7 @@ class Session(Client):
         closes_after_put: bool = False,
     ) -> None:
         if authenticate is not None and user is None:
-            raise ValueError(
-                "a session in which a client can authenticate begins with the user that it has proved to be"
-            )
+            raise ValueError("a session with authenticate needs user: the user that the client has authenticated as")
         super().__init__()
         self.queue = queue
         self.server = server

@@ -20,7 +20,7 @@ def test_a_server_that_serves_is_ready():
         (Condition(is_starting=True), STARTS),
         (Condition(is_draining=True), "draining: refuses new jobs"),
         (Condition(is_stranded=True, is_standby=True), "standby: cannot reach a leader"),
-        (Condition(is_suspended=True), "suspended: the engine has not renewed the lease"),
+        (Condition(is_suspended=True), "suspended: the lease was not renewed in time"),
         (Condition(has_failed=True), "failed: no more changes are acknowledged"),
         (Condition(has_failed=True, is_stopping=True, is_draining=True), "failed: no more changes are acknowledged"),
         (Condition(is_stopping=True, is_draining=True), "stopping"),

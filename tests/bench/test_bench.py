@@ -86,8 +86,8 @@ def test_ids_are_found_in_replies():
 def test_stalls_are_found_in_a_log():
     log = (
         "WARNING the event loop stalled for 3.0 ms (2.5 ms of CPU)\n"
-        "WARNING 7 more slow-turn events within 10 s, at most 9.0 ms\n"
-        "WARNING 2 more loop-held events within 10 s, at most 4.5 ms (1.5 ms of CPU)\n"
+        "WARNING slow-turn: 7 more within 10 s, at most 9.0 ms\n"
+        "WARNING loop-held: 2 more within 10 s, at most 4.5 ms (1.5 ms of CPU)\n"
     )
     assert stalls_of(log) == {"longest": 4.5, "held_cpu": 2.5}
     assert stalls_of("nothing") == {"longest": 0, "held_cpu": 0}

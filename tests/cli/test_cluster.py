@@ -160,7 +160,7 @@ def test_damage_in_any_shard_is_found(servers, source, capsys):
 def test_a_shard_that_has_never_had_a_job_has_nothing_to_verify(servers, capsys):
     servers.engine().shards(2)
     assert main(["cluster", "verify", URL]) == 0
-    assert capsys.readouterr().out == "".join(f"shard {number}\nno job yet\n" for number in range(2))
+    assert capsys.readouterr().out == "".join(f"shard {number}\nno jobs yet\n" for number in range(2))
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_the_leader_of_a_shard_is_asked_to_hand_it_over(engine, capsys, node):
             "NODE: bad value elsewhere:3: no such node has reported to the engine within the last minute",
         ),
         (["0", "b"], UNUSABLE, "shard 0 has no leader to hand it over"),
-        (["2", "b"], BAD_OPTION, "SHARD: bad value 2: must be 0 to 1"),
+        (["2", "b"], BAD_OPTION, "SHARD: bad value 2: must be from 0 to 1"),
     ],
 )
 def test_a_move_that_is_not_possible_is_refused(engine, capsys, arguments, status, message):

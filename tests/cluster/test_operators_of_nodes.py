@@ -124,7 +124,7 @@ def test_the_shards_of_a_node_are_added_up_and_each_tube_is_there_once(cluster):
 def test_a_leader_that_hands_nothing_out_is_not_ready(cluster, monkeypatch):
     node = cluster.add(waits_for=LEADS, http=HERE)
     monkeypatch.setattr(node.server.shards[0].roles, "role", IS_SUSPENDED)
-    assert ask(node, "/readyz") == (503, "suspended: the engine has not renewed the lease\n")
+    assert ask(node, "/readyz") == (503, "suspended: the lease was not renewed in time\n")
     assert figures(node)["beanstalkd_cluster_role", "0", "suspended"] == 1
     monkeypatch.undo()
     assert ask(node, "/readyz") == (200, "ok\n")

@@ -176,8 +176,8 @@ def test_what_the_server_does_not_wait_for_is_not_confirmed(engine, journal, pri
     try:
         with closing(connect_to(f"postgresql://{USER}@127.0.0.1:{primary.port}/postgres", "x", 1)()) as other:
             assert other.check() == [
-                f"engine at 127.0.0.1:{primary.port}: synchronous_commit is local: a failover would lose acknowledged "
-                "jobs: must be on"
+                f"engine at 127.0.0.1:{primary.port}: synchronous_commit is local, so a failover would lose "
+                "acknowledged jobs: must be on"
             ]
             with pytest.raises(EngineError, match="only 0 of 1 standbys have confirmed the number of shards"):
                 other.shards(1)
@@ -207,8 +207,8 @@ def test_the_settings_are_checked(postgresql, open_engine, name):
     assert open_engine(postgresql.url, name, 1).engine.check() == []
     (fault,) = open_engine(postgresql.url, name, 2).engine.check()
     assert fault.endswith(
-        "synchronous_standby_names is 'ANY 1 (*)': a commit waits for 1 standbys: must be 'ANY 2 (*)' or more, or "
-        "--replicas 1"
+        "synchronous_standby_names is 'ANY 1 (*)', so a commit waits for 1 of 2 standbys: must be 'ANY 2 (*)' or more, "
+        "or use --replicas 1"
     )
 
 
@@ -462,7 +462,7 @@ def test_a_failed_pipeline_leaves_statements_to_be_prepared(engine, journal):
 
 def test_an_engine_of_a_later_release_is_refused(engine, journal, primary, name):
     primary.ask(f"UPDATE \"{name}\".shards SET version = '7'")
-    with pytest.raises(EngineRefusedError, match="has version 7, but this server supports version 1"):
+    with pytest.raises(EngineRefusedError, match="has version 7, but this server supports only version 1"):
         engine.look()
 
 

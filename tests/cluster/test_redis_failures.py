@@ -163,7 +163,7 @@ def test_a_server_that_is_too_old_is_told_in_one_line(pretended, engine):
 
 def test_a_journal_of_a_later_release_is_refused(pretended, engine):
     pretended.scripted = [STATE.replace(b"*11\r\n$1\r\n1\r\n", b"*11\r\n$1\r\n3\r\n")]
-    with pytest.raises(EngineRefusedError, match=r"has version 3, .* must be a server of a later release"):
+    with pytest.raises(EngineRefusedError, match=r"has version 3, .* use a later release of beanstalk-server"):
         engine.take(Lease(), MINE)
 
 
@@ -413,7 +413,7 @@ def test_nodes_of_a_cluster_that_do_not_agree_are_not_asked_for_ever(pretended, 
 
 def test_a_node_of_a_cluster_is_not_taken_for_a_server_alone(pretended, other, engine):
     pretended.rights = moved_to(other)
-    with pytest.raises(EngineRefusedError, match=r"must be redis\+cluster://"):
+    with pytest.raises(EngineRefusedError, match=r"use a redis\+cluster:// URL"):
         append(engine)
 
 

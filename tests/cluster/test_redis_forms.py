@@ -83,7 +83,7 @@ def test_a_node_alone_is_told_from_a_cluster(redis, redis_cluster, open_engine):
     with pytest.raises(EngineError, match="not a node of Redis Cluster"):
         open_engine(redis.url.replace("redis:", "redis+cluster:"), "x").observe("a", "here:1")
     other = next(each for each in redis_cluster.servers if each is not redis_cluster.primary())
-    with pytest.raises(EngineError, match=r"must be redis\+cluster|this is a replica"):
+    with pytest.raises(EngineError, match=r"use a redis\+cluster:// URL|this is a replica"):
         open_engine(f"redis://127.0.0.1:{other.port}", "beanstalk").observe("a", "here:1")
 
 
@@ -180,8 +180,8 @@ def test_bad_settings_are_told_with_what_would_be_right(directory, open_engine, 
             f"{place}: {fault}"
             for place in (f"engine at 127.0.0.1:{first}", f"replica at 127.0.0.1:{second}")
             for fault in (
-                "appendonly is no: a restart would lose all jobs: must be yes",
-                "maxmemory-policy is allkeys-lru: a full engine would evict jobs: must be noeviction",
+                "appendonly is no, so a restart would lose all jobs: must be yes",
+                "maxmemory-policy is allkeys-lru, so a full engine would evict jobs: must be noeviction",
             )
         ]
         assert [each.getMessage().split(": ")[1] for each in caplog.records] == [
@@ -196,7 +196,7 @@ def test_bad_settings_are_told_with_what_would_be_right(directory, open_engine, 
         servers.servers[0].ask("CONFIG", "SET", "appendonly", "yes")
         alone = open_engine(servers.url, "x", 0).check()
         assert (
-            "appendfsync is everysec: a crash would lose acknowledged changes: must be always with --replicas 0"
+            "appendfsync is everysec, so a crash would lose acknowledged changes: must be always with --replicas 0"
             in alone[1]
         )
     finally:

@@ -263,7 +263,7 @@ def test_a_leader_that_does_not_answer_is_tried_again(pair, caplog):
     server.follow(server.leader.lease._replace(epoch=6))
     eventually(lambda: "it leads in epoch 7, not 6" in caplog.text, "the epochs differ")
     server.follow(server.leader.lease._replace(secret="guessed"))
-    eventually(lambda: "wrong secret of the lease" in caplog.text, "the secrets differ")
+    eventually(lambda: "wrong lease secret" in caplog.text, "the secrets differ")
     server.follow(server.leader.lease._replace(epoch=8, address="nowhere"))
     eventually(lambda: "invalid literal" in caplog.text or "nowhere" in caplog.text, "there is no such address")
     server.follow(server.leader.lease._replace(node=""))

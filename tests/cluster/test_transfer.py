@@ -268,7 +268,7 @@ def in_use(source):
         (lambda _: MemoryDirectory(), "holds no jobs"),
         (lambda _: MemoryDirectory({"notes": Node(b"")}), "holds no jobs"),
         (in_use, "another server uses this directory"),
-        (lambda source: source, "the limit of an engine is 2000 bytes a file"),
+        (lambda source: source, "the limit of an engine is 2000 bytes per file"),
     ],
     ids=["empty", "notes", "in use", "too large"],
 )
@@ -536,7 +536,9 @@ def test_a_group_is_divided_if_its_jobs_are_in_the_shard_of_its_tube(tmp_path, i
     replay.finish(bytes(16))
     Rewriting(source, replay, [], SEGMENT, lambda: 5, 1 << 30, 20, sequence=0, commit_number=0).replace("a", [], [])
     if not is_divided:
-        with pytest.raises(StorageError, match=f"job 5 of tube {far} would be in another shard than its group {group}"):
+        with pytest.raises(
+            StorageError, match=f"job 5 of tube {far} would be in a different shard from its group {group}"
+        ):
             divide(source, directories)
         return
     divide(source, directories)

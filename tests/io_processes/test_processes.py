@@ -142,7 +142,8 @@ def test_all_processes_together_take_no_more_clients_than_there_may_be(serve, ca
     callers = [server.connect() for _ in range(most + 3)]
     eventually(lambda: connected() == most, "all parts are taken")
     eventually(
-        lambda: f"{most} connections: the limit is --max-connections; new clients wait" in caplog.text, "it is said"
+        lambda: f"{most} connections, the maximum set by --max-connections; new clients wait" in caplog.text,
+        "it is said",
     )
     for number in range(3):
         callers[number].close()
@@ -298,7 +299,7 @@ def test_the_clients_of_a_process_that_dies_are_gone_and_their_jobs_ready(serve,
     assert value(other, "current-jobs-ready") == "100"
     assert value(other, "current-connections") == "1"
     assert "I/O process 1 (pid " in caplog.text
-    assert "has been started again" in caplog.text
+    assert "was restarted" in caplog.text
 
 
 def test_the_jobs_of_a_client_that_leaves_have_failed_and_those_of_a_process_that_dies_have_not(serve):

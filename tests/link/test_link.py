@@ -104,7 +104,7 @@ def test_both_ends_are_open_when_each_has_proved_that_it_knows_the_secret():
 
 def test_a_leader_that_does_not_know_the_secret_is_told_nothing():
     standby, leader = link(dials=True), link(dials=False, secret="another")
-    with pytest.raises(LinkError, match="wrong secret of the lease"):
+    with pytest.raises(LinkError, match="wrong lease secret"):
         Wire(standby, leader).run()
     assert not standby.take_output()
     assert not standby.is_open
@@ -131,7 +131,7 @@ def test_a_standby_that_does_not_know_the_secret_is_told_nothing():
         on_output=lambda: None,
         on_open=lambda _: None,
     )
-    with pytest.raises(LinkError, match="wrong secret of the lease"):
+    with pytest.raises(LinkError, match="wrong lease secret"):
         Wire(standby, leader).run()
     assert not leader.is_open
 
@@ -143,7 +143,7 @@ def test_a_proof_is_good_for_one_end_of_one_link():
     leader.receive(hello)
     challenge = leader.take_output()
     proof = challenge[-32:]
-    with pytest.raises(LinkError, match="wrong secret of the lease"):  # its own proof, sent back
+    with pytest.raises(LinkError, match="wrong lease secret"):  # its own proof, sent back
         leader.receive(frame(frames.PROOF, proof))
     assert first.leader._proof(b"leader") == proof  # the same nonces, so that only the role differs
     other = Link(
@@ -154,7 +154,7 @@ def test_a_proof_is_good_for_one_end_of_one_link():
         on_open=lambda _: None,
     )
     other.receive(hello)
-    with pytest.raises(LinkError, match="wrong secret of the lease"):  # another nonce
+    with pytest.raises(LinkError, match="wrong lease secret"):  # another nonce
         other.receive(frame(frames.PROOF, first.standby._proof(b"standby")))
 
 
@@ -197,7 +197,7 @@ def test_a_proof_is_good_for_one_shard():
     leader.receive(standby.take_output())
     leader.shard = 4
     standby.receive(leader.take_output())
-    with pytest.raises(LinkError, match="wrong secret of the lease"):
+    with pytest.raises(LinkError, match="wrong lease secret"):
         leader.receive(standby.take_output())
 
 

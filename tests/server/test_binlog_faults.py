@@ -71,7 +71,7 @@ def test_a_missing_directory_is_made(launch, tmp_path):
     [
         ("disk/jobs", "{}/disk does not exist; create or mount it first"),
         ("file", "Not a directory"),
-        ("open", "every user of this machine can write it: use chmod o-w"),
+        ("open", "every user of this machine can write to it: use chmod o-w"),
     ],
 )
 def test_a_directory_that_cannot_be_used_is_refused_and_not_changed(tmp_path, name, said):
@@ -101,7 +101,7 @@ def test_connections_leave_the_journal_its_files(launch, tmp_path):
     for each in (caller, *idle):
         each.close()
     assert process.stop() == 0
-    assert "connections: the limit is the limit on open files; new clients wait" in process.log
+    assert "connections, the maximum set by the limit on open files; new clients wait" in process.log
 
 
 @needs_root

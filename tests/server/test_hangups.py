@@ -84,7 +84,8 @@ def test_a_socket_that_cannot_be_watched_is_logged_and_does_no_harm(watch, caplo
     with open("/dev/null") as file:  # an epoll takes no such file
         assert not watch.watch(file.fileno(), lambda: None)
     assert (
-        "cannot watch a client for its disconnect, which will be noticed late: Operation not permitted" in caplog.text
+        "cannot monitor a client's socket, so its disconnect will be detected late: Operation not permitted"
+        in caplog.text
     )
 
 

@@ -222,7 +222,7 @@ def test_whoever_may_still_do_everything_after_its_listener_is_gone_is_told(serv
     reload(server, TOKENS)
     for each in anyone:
         assert each.ask(b"use bill\r\n") == b"USING bill\r\n"
-    assert "connections of removed listeners that still have all rights: 2" in caplog.text
+    assert "2 connections of removed listeners stay open and keep all rights" in caplog.text
     for each in (billing, *anyone):
         each.close()
 

@@ -149,7 +149,7 @@ class FailingStart(Journal):
     async def serve(self):
         self._reach("serving")
         if not self.starts:
-            raise StartError("I/O process 1 did not start: it has ended")
+            raise StartError("I/O process 1 did not start: the process has exited")
 
     def give_up(self):
         pass
@@ -394,7 +394,7 @@ def test_an_output_that_cannot_be_written_is_told(words):
     command, environment = [*servers.command(program), *words], servers.environment_of(program)
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment, cwd="/", check=False)
-    said = b"beanstalk-server: cannot write to the standard output: No space left on device\n"
+    said = b"beanstalk-server: cannot write to standard output: No space left on device\n"
     assert (done.returncode, done.stderr) == (74, said)
 
 
@@ -562,7 +562,7 @@ def test_a_client_that_comes_when_all_connections_are_taken_waits_until_one_is_g
     for caller, next_one in zip(taken, waiting, strict=True):
         caller.close()
         assert next_one.line() == b"USING default\r\n"
-    said = f"3 connections: the limit is {limit}; new clients wait until one closes"
+    said = f"3 connections, the maximum set by {limit}; new clients wait until one closes"
     assert caplog.messages.count(said) == 1
     assert server.server.listeners.shortages >= 1
     for caller in waiting:

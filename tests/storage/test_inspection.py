@@ -386,7 +386,10 @@ def test_a_copy_without_a_lock_gets_none(path, keep):
 def test_a_copy_on_which_a_server_is_started_meanwhile_is_reported(path, keep):
     keep(many)
     (path / "lock").unlink()
-    with pytest.raises(StorageError, match="a server was started on it during the run"), inspect(RealDirectory(path)):
+    with (
+        pytest.raises(StorageError, match="a server was started on this directory during the run"),
+        inspect(RealDirectory(path)),
+    ):
         (path / "lock").touch()
 
 

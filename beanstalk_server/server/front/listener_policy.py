@@ -202,7 +202,7 @@ def ways_of(config: ListenerConfig) -> str:
     if config.proxy_protocol:
         ways.append("PROXY")
     if config.tls_cert:
-        ways.append("TLS with clients' certificates" if config.tls_client_ca else "TLS")
+        ways.append("TLS with client certificates" if config.tls_client_ca else "TLS")
     if config.auth != NONE:
         ways.append(config.auth)
     if config.user:

@@ -396,7 +396,7 @@ class Listeners:
         if now - self._full_logged_at >= FULL_LOG_INTERVAL:
             self._full_logged_at = now
             log.warning(
-                "%(connections)d connections: the limit is %(limit)s; new clients wait until one closes",
+                "%(connections)d connections, the maximum set by %(limit)s; new clients wait until one closes",
                 event("connections-exhausted", connections=taken, limit=limit),
             )
 
@@ -541,7 +541,7 @@ def open_unix_socket(path: str, where: str) -> socket.socket:
         if stat.S_ISSOCK(os.stat(path).st_mode):
             if _is_alive(path):
                 raise StartError(f"{where}: another server is listening there")
-            log.info("%(path)s: replacing the socket of a server that has ended", event("socket-replaced", path=path))
+            log.info("%(path)s: replacing the socket of a server that has exited", event("socket-replaced", path=path))
             os.unlink(path)
         else:
             raise StartError(f"{where}: exists, but is not a socket")

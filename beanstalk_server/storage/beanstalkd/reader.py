@@ -266,7 +266,7 @@ class _Reader:
                         self._warn_unfinished(path, data, start)
                         break
                     self.damage(
-                        path, start, f"job {job_id} has another creation time in this record; the record is ignored"
+                        path, start, f"job {job_id} has a different creation time in this record; the record is ignored"
                     )
                 elif state == DELETED:
                     del jobs[job_id]

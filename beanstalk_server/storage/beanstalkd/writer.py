@@ -70,7 +70,7 @@ def export(inspection: Inspection, to: Directory, on_progress: Progress | None =
     def refuse(damage: Damage) -> NoReturn:
         raise StorageError(
             f"{inspection.directory.path}/{damage.segment}: {damage}; "
-            "to export the readable jobs, first start beanstalk-server on it with --salvage",
+            "to export the readable jobs, first start beanstalk-server on this directory with --salvage",
             DAMAGED,
         )
 

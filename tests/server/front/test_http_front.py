@@ -374,7 +374,7 @@ def test_a_reload_opens_and_closes_listeners_and_changes_who_may_see(serve):
 def test_what_is_spoken_at_an_address_cannot_change_while_the_server_runs(serve):
     address = f"127.0.0.1:{unused_port()}"
     server = serve(ListenerConfig(address=address))
-    with pytest.raises(ConfigError, match="protocol: cannot change at a reload"):
+    with pytest.raises(ConfigError, match="protocol: cannot be changed by a reload"):
         reload(server, listener(address=address))
     Caller(("127.0.0.1", int(address.rpartition(":")[2]))).close()
 

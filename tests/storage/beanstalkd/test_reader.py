@@ -283,7 +283,7 @@ class TestDamage:
 
     def test_an_update_with_another_time_of_creation_is_of_another_job(self, given_files):
         update = record(1, state=DELETED, created=NOW)
-        jobs = damaged(given_files(FIRST + update + LAST), OFFSET, "job 1 has another creation time")
+        jobs = damaged(given_files(FIRST + update + LAST), OFFSET, "job 1 has a different creation time")
         assert jobs == [*FIRST_JOBS, stored(3)]
 
     @pytest.mark.parametrize("again", [{"created": NOW}, {"tube": "u"}])

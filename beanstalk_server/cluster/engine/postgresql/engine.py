@@ -523,8 +523,8 @@ def _held(row: Row) -> Held:
     _, version, shards, tail, epoch, renewals, node, address, secret, base_epoch, base_number, ttl, *more = row
     if version not in ("", VERSION):
         raise EngineRefusedError(
-            f"the journal in the engine has version {version}, but this server supports version {VERSION}: "
-            "must be a server of a later release"
+            f"the journal in the engine has version {version}, but this server supports only version {VERSION}: "
+            "use a later release of beanstalk-server"
         )
     base = Position(int(base_epoch), int(base_number))
     lease = Lease(int(epoch), int(renewals), node, address, secret, base, int(ttl), *more)

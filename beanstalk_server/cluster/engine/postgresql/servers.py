@@ -67,14 +67,14 @@ def faults(connection: Connection, wanted: int) -> list[str]:
     ((commit, names, _, fsync),), rows = connection.run([Statement(SETTINGS), Statement(STANDBYS)])
     found = []
     if fsync == "off":
-        found.append("fsync is off: a crash of the machine would lose jobs: must be on")
+        found.append("fsync is off, so a crash of the machine would lose jobs: must be on")
     if commit == "off" or (wanted and commit == "local"):
-        found.append(f"synchronous_commit is {commit}: a failover would lose acknowledged jobs: must be on")
+        found.append(f"synchronous_commit is {commit}, so a failover would lose acknowledged jobs: must be on")
     confirmed = confirmations(("on", names))
     if confirmed < wanted:
         found.append(
-            f"synchronous_standby_names is {names!r}: a commit waits for {confirmed} standbys: must be 'ANY {wanted} "
-            f"(*)' or more, or --replicas {confirmed}"
+            f"synchronous_standby_names is {names!r}, so a commit waits for {confirmed} of {wanted} standbys: "
+            f"must be 'ANY {wanted} (*)' or more, or use --replicas {confirmed}"
         )
     online = sum(1 for row in rows if row[4] in ("sync", "quorum"))
     if not found and online < wanted:

@@ -26,8 +26,8 @@ def lease_of(reply: Reply, shards: int = 0) -> Lease:
         version, epoch, renewals, node, address, secret, last, ttl, successor, lineage, held = lists_of(reply)
         if version is not None and text_of(version) not in scripts.VERSIONS:
             raise EngineRefusedError(
-                f"the journal in the engine has version {text_of(version)}, but this server supports version "
-                f"{scripts.VERSIONS[-1]}: must be a server of a later release"
+                f"the journal in the engine has version {text_of(version)}, but this server supports only version "
+                f"{scripts.VERSIONS[-1]}: use a later release of beanstalk-server"
             )
         if shards and held is not None and number_of(held) != shards:
             raise EngineRefusedError(f"the engine has {number_of(held)} shards, but this node has {shards}")

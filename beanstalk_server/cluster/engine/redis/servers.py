@@ -121,14 +121,14 @@ def losing(settings: Mapping[str, str], replicas: int) -> list[str]:
     """
     found = []
     if settings.get("appendonly") == "no":
-        found.append("appendonly is no: a restart would lose all jobs: must be yes")
+        found.append("appendonly is no, so a restart would lose all jobs: must be yes")
     policy = settings.get("maxmemory-policy", "")
     if policy.startswith("allkeys"):
-        found.append(f"maxmemory-policy is {policy}: a full engine would evict jobs: must be noeviction")
+        found.append(f"maxmemory-policy is {policy}, so a full engine would evict jobs: must be noeviction")
     fsync = settings.get("appendfsync", "always")
     if not replicas and fsync != "always" and settings.get("appendonly") == "yes":
         found.append(
-            f"appendfsync is {fsync}: a crash would lose acknowledged changes: must be always with --replicas 0"
+            f"appendfsync is {fsync}, so a crash would lose acknowledged changes: must be always with --replicas 0"
         )
     return found
 
@@ -151,16 +151,18 @@ def advice(settings: Mapping[str, str], online: int, replicas: int, *, in_cluste
     found = []
     factor = settings.get(VALIDITY, "0")
     if in_cluster and factor != "0":
-        found.append(f"{VALIDITY} is {factor}: a replica that was offline for long is not promoted: should be 0")
+        found.append(
+            f"{VALIDITY} is {factor}, so a replica that was offline for a long time is not promoted: should be 0"
+        )
     if replicas and online == replicas:
         are = "1 replica is" if online == 1 else f"{online} replicas are"
         found.append(f"{are} connected, and --replicas needs all of them: if one fails, no change is acknowledged")
     backlog = settings.get("repl-backlog-size", "")
     if replicas and backlog.isdigit() and int(backlog) < BACKLOG:
         found.append(
-            f"repl-backlog-size is {backlog}: a replica that reconnects may have to copy everything: "
+            f"repl-backlog-size is {backlog}, so a replica that reconnects may need a full resynchronization: "
             f"should be at least {BACKLOG >> 20}mb"
         )
     if replicas and settings.get("appendfsync") == "no":
-        found.append("appendfsync is no: a power failure of all servers would lose jobs: should be everysec")
+        found.append("appendfsync is no, so a power failure of all servers would lose jobs: should be everysec")
     return found

@@ -118,13 +118,13 @@ class Topology:
         if code == "MOVED":
             if self._url.form != CLUSTER:
                 return EngineRefusedError(
-                    f"engine at {connection.host}: {reply}: this is a node of Redis Cluster: must be redis+cluster://…"
+                    f"engine at {connection.host}: {reply}: this is a node of Redis Cluster: use a redis+cluster:// URL"
                 )
             self._by_shard.pop(shard, None)
             name, _, port = text.split(" ")[-1].rpartition(":")
             if port.isascii() and port.isdigit() and len(port) < 6:
                 self._moved[self._slot_of(shard)] = _host(name, int(port), connection.host)
-            return RetryError("engine: its nodes disagree about which of them has the keys")
+            return RetryError("engine: the nodes of the Redis Cluster disagree about which one has the slot")
         if code in LEFT:
             self.drop(connection)
         return RetryError(f"engine: {reply}") if code == "NOSCRIPT" else connection.error_of(reply)
@@ -198,7 +198,7 @@ class Topology:
             is_a = resp.text_of(resp.lists_of(role)[0])
         if is_a == "sentinel":
             raise EngineRefusedError(
-                f"engine at {connection.host}: this is a Sentinel: must be redis+sentinel://…/service"
+                f"engine at {connection.host}: this is a Sentinel: use a redis+sentinel://…/service URL"
             )
         if is_a != "master":
             raise EngineError(f"engine at {connection.host}: this is a replica, not the primary")
@@ -217,7 +217,7 @@ class Topology:
         if missing:
             raise EngineRefusedError(
                 f"engine at {connection.host}: user {self._url.user or 'default'!r} lacks permission for {missing}: "
-                f"must have ~{keys.prefix.decode()}* and these commands"
+                f"grant it these commands and the key pattern ~{keys.prefix.decode()}*"
             )
 
     # Where the primaries are
@@ -287,7 +287,7 @@ class Topology:
         if isinstance(reply, resp.ResponseError):
             if "unknown command" in str(reply):
                 raise EngineRefusedError(
-                    f"{sentinel.place}: not a Sentinel: must be redis://…, or the address of a Sentinel"
+                    f"{sentinel.place}: not a Sentinel: use a redis:// URL, or the address of a Sentinel"
                 )
             raise sentinel.error_of(reply)
         if reply is None:
@@ -301,7 +301,7 @@ class Topology:
             if str(reply).startswith("NOPERM"):  # then MOVED will say
                 return [(0, LAST_SLOT, node.host)]
             if "cluster support disabled" in str(reply):
-                raise EngineRefusedError(f"{node.place}: not a node of Redis Cluster: must be redis://…")
+                raise EngineRefusedError(f"{node.place}: not a node of Redis Cluster: use a redis:// URL")
             raise node.error_of(reply)
         found = []
         hosts = [node.host]

@@ -301,7 +301,7 @@ def test_a_node_starts_before_its_engine_does(cluster, caplog):
     node = cluster.add()
     client = cluster.connect(node)
     client.send(b"put 0 0 60 1\r\nx\r\n")
-    assert "checks its settings before it leads" in caplog.text
+    assert "checks the engine's settings before it leads" in caplog.text
     cluster.servers.is_reachable = True
     assert client.line() == b"INSERTED 1\r\n"
 

@@ -164,7 +164,7 @@ def test_a_redis_cluster_that_might_promote_nobody_is_told(redis_cluster, open_e
         server.ask("CONFIG", "SET", "cluster-replica-validity-factor", 10)
     assert engine.check() == []
     assert [each.getMessage().partition(": ")[2][:45] for each in caplog.records] == [
-        "cluster-replica-validity-factor is 10: a repl"
+        "cluster-replica-validity-factor is 10, so a r"
     ]
     for server in redis_cluster.servers:
         server.ask("CONFIG", "SET", "cluster-replica-validity-factor", 0)
@@ -186,7 +186,7 @@ def test_bad_settings_are_told_with_what_would_be_right(directory, open_engine, 
         ]
         assert [each.getMessage().split(": ")[1] for each in caplog.records] == [
             "1 replica is connected, and --replicas needs all of them",
-            "repl-backlog-size is 1048576",
+            "repl-backlog-size is 1048576, so a replica that reconnects may need a full resynchronization",
         ]
         caplog.clear()
         assert len(open_engine(servers.url, "x", 2).check()) == 4

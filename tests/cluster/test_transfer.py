@@ -137,7 +137,7 @@ def test_files_of_beanstalkd_are_imported_and_taken_over_by_the_first_node(serve
     writer.write(source, jobs, next_id=21, size=2000)
     names = carry(servers, source)
     assert names[0] == "binlog.1"
-    with pytest.raises(StorageError, match="start a node to import"):
+    with pytest.raises(StorageError, match="start a node to take over their jobs"):
         export_jobs(servers.engine, 1, MemoryDirectory())
     assert jobs_of(in_engine(servers.copy())) == [b"%d" % number for number in range(1, 9)]
 

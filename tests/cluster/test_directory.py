@@ -256,7 +256,7 @@ def test_a_directory_that_is_only_read_cannot_be_changed(servers):
     directory.lock()
     assert directory.open("a").read(0, 10) == bytes(10)
     directory.remove("a")
-    with pytest.raises(OSError, match="only for reading"):
+    with pytest.raises(OSError, match="read-only"):
         directory.sync()
 
 

@@ -27,7 +27,7 @@ PLAIN: Final = "beanstalk://"
 TLS: Final = "beanstalks://"
 
 
-VISIBLE_TOKEN: Final = "warning: other users of this machine can read the token in the arguments: use"
+VISIBLE_TOKEN: Final = "warning: other users of this machine can read the token on the command line: use"
 """What a program says of a URL in its arguments, before what to use instead."""
 
 
@@ -132,7 +132,7 @@ def _read_target(
     if token and not isinstance(token, str):
         raise TypeError("bad token: must be a string")  # and does not belong in a message
     if len(schemes) > 1 and tls is False:
-        raise ValueError(f"addresses with and without {TLS}: all nodes of a cluster must use TLS, or none")
+        raise ValueError(f"addresses with and without {TLS}: use TLS for all nodes of a cluster, or for none")
     if token and not is_token(token):
         raise ValueError(
             "bad token: must be one word of printable ASCII characters"
@@ -247,7 +247,7 @@ def _read_text(text: str) -> Address:
     if not (is_good and _is_host(host) and port.isascii() and port.isdigit()):
         raise ValueError(f"bad address {_shown(text)!r}: must be host:port, [v6]:port or unix:/path")
     if not 0 < int(port) < 65536:
-        raise ValueError(f"bad address {_shown(text)!r}: a port is from 1 to 65535")
+        raise ValueError(f"bad address {_shown(text)!r}: the port must be from 1 to 65535")
     return Address(host, int(port))
 
 

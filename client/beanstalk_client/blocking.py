@@ -426,7 +426,8 @@ class Client(ClientCore[TBody], Blocking[TBody]):
 def _in_use() -> RuntimeError:
     """The error of a second command while the first waits: a thread's, or a signal handler's."""
     return RuntimeError(
-        "the client is in use by another thread, or by the call that a signal interrupted: use one client for each"
+        "the client is in use by another thread, or by the call that a signal interrupted: use a separate client for "
+        "each thread and for signal handlers"
     )
 
 

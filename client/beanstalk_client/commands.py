@@ -465,7 +465,7 @@ def seconds_of(duration: Duration, name: str = "duration") -> Seconds:
         return duration.total_seconds()
     if hasattr(duration, "__float__"):
         return cast(float, duration)
-    right = 'must be seconds, a timedelta, or have a unit: "90s", "15m", "24h", "30d"'
+    right = 'must be seconds, a timedelta, or a number with a unit: "90s", "15m", "24h", "30d"'
     if not isinstance(duration, str):
         raise TypeError(f"{name} is {duration!r}: {right}")
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])", duration)
@@ -562,7 +562,7 @@ def probe(asked: str) -> Command[Any]:
     if asked == IDENTITY:
         return make.stats()
     if asked not in EXTENSIONS and asked != FRACTIONS:
-        raise ValueError(f"{asked!r} is not a command that only some servers support")
+        raise ValueError(f"{asked!r} is not an extension of the protocol")
     return make.list_extensions()
 
 
@@ -1446,7 +1446,7 @@ class Commands(Generic[TBody]):
     ) -> Command[tuple[str, list[Statistics]]]:
         """A page of jobs, from `following` on; with it, where the next one begins ("" if there is none)."""
         if not following.isascii() or not following.replace("-", "").isdigit():
-            raise ValueError(f"bad position {following!r}: must be 0, or the one that the previous page returned")
+            raise ValueError(f"bad position {following!r}: must be 0, or the position that the previous page returned")
         words = (_name(tube), _state(state), following.encode("ascii"), count)
         return Command(b"list-jobs %b %b %b %d\r\n" % words, PAGE, True)
 

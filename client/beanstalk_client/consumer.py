@@ -960,7 +960,8 @@ class Consumer:
         if isinstance(outcome, Release):
             return  # it is ready again as it is
         why = str(error) if isinstance(error, ReservationLostError) or not isinstance(error, NotFoundError) else LOST
-        message = f"job {delivery.job_id}: {outcome!r} failed: {why}; it may run twice"
+        verb = "delete" if outcome is DONE else "bury" if isinstance(outcome, Bury) else "give back"
+        message = f"cannot {verb} job {delivery.job_id}: {why}; it may run twice"
         tell(log, logging.WARNING, "outcome-lost", message, job=delivery.job_id, tube=delivery.tube)
 
 

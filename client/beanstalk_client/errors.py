@@ -154,7 +154,7 @@ class DeadlineSoonError(BeanstalkdError):
 
 
 class DrainingError(BeanstalkdError):
-    """The server takes no new jobs, or the tube is full.
+    """The server is in drain mode, or the tube is full.
 
     Example:
         except DrainingError:
@@ -162,7 +162,7 @@ class DrainingError(BeanstalkdError):
     """
 
     reply = "DRAINING"
-    meaning = "the server takes no new jobs, or the tube is full"
+    meaning = "the server is in drain mode, or the tube is full"
 
 
 class ExpectedCrlfError(BeanstalkdError):
@@ -226,7 +226,7 @@ class NotIgnoredError(BeanstalkdError):
 
 
 class OutOfMemoryError(BeanstalkdError):
-    """The server has no room for the job.
+    """The server is out of memory, or its disk is full.
 
     Example:
         except OutOfMemoryError:
@@ -234,7 +234,7 @@ class OutOfMemoryError(BeanstalkdError):
     """
 
     reply = "OUT_OF_MEMORY"
-    meaning = "the server has no room for the job"
+    meaning = "the server is out of memory, or its disk is full"
 
 
 class TimedOutError(BeanstalkdError):
@@ -284,7 +284,7 @@ class ExistsError(BeanstalkdError):
     """
 
     reply = "EXISTS"
-    meaning = "has the key, or its key is still held"
+    meaning = "already has the key, or its key is still held"
 
     def __init__(self, id: int) -> None:
         super().__init__(id)
@@ -333,7 +333,7 @@ class ForbiddenError(BeanstalkdError):
     """
 
     reply = "FORBIDDEN"
-    meaning = "this user lacks the right: see the config file of the server"
+    meaning = "this user lacks the right to run this command: see the config file of the server"
     used: str = ""
 
     @property

@@ -542,7 +542,9 @@ class MemoryClient:
     def reserve(self, timeout: float = 0) -> MemoryJob:
         """The best job that is ready."""
         if timeout:
-            raise ValueError(f"timeout is {timeout}: must be 0, as no other client puts jobs meanwhile")
+            raise ValueError(
+                f"timeout is {timeout}: must be 0, because no other client can put jobs into a queue in memory"
+            )
         job = self._queue._reserve([self._tube])
         if job is None:
             raise TimedOutError

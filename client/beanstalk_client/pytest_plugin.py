@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="HOST:PORT",
         help="address of a running server for the fixture beanstalk_server (default: start one)",
     )
-    parser.addini("beanstalk_tasks", "module:name of the Tasks for the fixture beanstalk_tasks", default="")
+    parser.addini("beanstalk_tasks", "module:name of the Tasks object for the fixture beanstalk_tasks", default="")
 
 
 # Servers
@@ -210,7 +210,8 @@ def beanstalk_tasks(request: pytest.FixtureRequest) -> Tasks:
     app = request.config.getini("beanstalk_tasks")
     if not app:
         pytest.fail(
-            "no Tasks: set beanstalk_tasks = module:name in the ini file, or override the fixture beanstalk_tasks",
+            "no Tasks object: set beanstalk_tasks = module:name in the ini file, or override the fixture "
+            "beanstalk_tasks",
             pytrace=False,
         )
     from beanstalk_client.program import UsageError

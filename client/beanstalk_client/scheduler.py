@@ -32,7 +32,8 @@ def make_parser() -> argparse.ArgumentParser:
         "Any number of schedulers may run at the same time.",
         epilog="SIGTERM or SIGINT: stop. Planned firings stay in the server.",
     )
-    parser.add_argument("app", metavar="MODULE:NAME", help="module and name of the Tasks, such as shop.jobs:tasks")
+    app = "module and name of the Tasks object, such as shop.jobs:tasks"
+    parser.add_argument("app", metavar="MODULE:NAME", help=app)
     add = functools.partial(add_option, parser)
     add("--group", TUBE, GROUP, "tube for the plans; the same for all schedulers of a program, and only for these")
     add("--ahead", SOME_SECONDS, AHEAD, "time planned ahead; all schedulers may be down for three quarters of it")

@@ -197,7 +197,9 @@ class Session(Maker):
 
 def _check_encoding(encoding: str) -> None:
     if not isinstance(encoding, str):
-        raise TypeError(f"encoding is {encoding!r}: must be a string or None; host and port are one address, host:port")
+        raise TypeError(
+            f"encoding is {encoding!r}: must be a string or None; write a host and a port as one address, host:port"
+        )
     try:
         "".encode(encoding)
         b"".decode(encoding)

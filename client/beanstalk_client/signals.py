@@ -121,7 +121,7 @@ def _keep(ends: queue.SimpleQueue[float | None]) -> None:
 
 
 def _tell_forced() -> None:
-    message = f"process {os.getpid()} did not end in time: forced to exit with status {FORCED}"
+    message = f"process {os.getpid()} did not exit in time: forced to exit with status {FORCED}"
     tell(log, logging.ERROR, "forced-exit", message, status=FORCED)
 
 

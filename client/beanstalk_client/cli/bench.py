@@ -222,7 +222,7 @@ class Bench:
         try:
             return (await client.execute(make.reserve(READY_WITHIN))).id
         except TimedOutError:
-            why = f"no job within {READY_WITHIN} s: another worker takes its jobs, or it is paused"
+            why = f"no job within {READY_WITHIN} s: another worker reserves its jobs, or the tube is paused"
             raise OperatorError(f"tube {self.tube}: {why}") from None
 
     async def _clean(self) -> None:
@@ -292,7 +292,7 @@ async def _bench(options: argparse.Namespace) -> int:
     else:
         show_table(COLUMNS, map(row, results))
     if any(result["client-cpu"] > BUSY for result in results):
-        _note("this client used a whole core: the server may be faster")
+        _note("the client used a full CPU core and may be the bottleneck: the server may be faster")
     return 0
 
 

@@ -29,7 +29,7 @@ def read_listen(text: str) -> tuple[str, int]:
         host, port = text, str(DEFAULT_PORT)
     host = host.strip("[]") or "127.0.0.1"
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise OperatorError(f"--listen {text}: must be host:port, and a port is from 0 to 65535", USAGE)
+        raise OperatorError(f"--listen {text}: must be HOST:PORT, with a port from 0 to 65535", USAGE)
     return host, int(port)
 
 

@@ -123,7 +123,7 @@ def ls(options: argparse.Namespace) -> int:
             list(JOB_COLUMNS.values()), ([job.get(column, "") for column in JOB_COLUMNS] for job in jobs), STRIKING
         )
     if more:
-        print(f"the first {options.limit}; there are more (--limit)", file=sys.stderr)
+        print(f"showing the first {options.limit} jobs; use --limit to show more", file=sys.stderr)
     return 0
 
 

@@ -163,14 +163,14 @@ def drain(options: argparse.Namespace) -> int:
     """Make the server refuse new jobs."""
     with asking(options, extension="drain") as client:
         client.drain()
-    return _say(options, f"{named(options)} is in drain mode: it takes no new jobs", draining=True)
+    return _say(options, f"{named(options)} is in drain mode: it accepts no new jobs", draining=True)
 
 
 def undrain(options: argparse.Namespace) -> int:
     """Make the server accept new jobs again."""
     with asking(options, extension="undrain") as client:
         client.undrain()
-    return _say(options, f"{named(options)} takes new jobs", draining=False)
+    return _say(options, f"{named(options)} accepts new jobs", draining=False)
 
 
 def _change_one(options: argparse.Namespace, command: str, done: str, *arguments: object) -> int:

@@ -232,11 +232,11 @@ COMMON: Final = (
     Argument("--tls", "use TLS and trust the system's CAs"),
     Argument("--tls-ca FILE", "use TLS and trust the CAs in this file"),
     Argument("--tls-cert FILE", "client certificate"),
-    Argument("--tls-key FILE", "key of the client certificate (default: the same file)"),
+    Argument("--tls-key FILE", "private key of the client certificate (default: the file of --tls-cert)"),
     Argument("--tls-name NAME", "expected name in the server's certificate (default: the host)"),
     Argument("--token-file FILE", "file with the token (default: the token in BEANSTALK_TOKEN, if set)"),
     Argument("--answer-within SECONDS", "timeout for connecting and for each reply (default: %(default)s)", default=30),
-    Argument("--json", "output JSON: one document, or one a line for continuous output"),
+    Argument("--json", "print JSON: one document, or one per line for continuous output"),
 )
 """The options of every command, which may stand before its name or behind it."""
 
@@ -290,7 +290,7 @@ COMMANDS: Final = (
             default="tube",
         ),
         Argument("--names", "print names only"),
-        about="Without stats-tubes (beanstalkd), it sends one request for each tube.",
+        about="Without stats-tubes (beanstalkd), the command sends one request for each tube.",
     ),
     Command(
         "ls",
@@ -316,8 +316,8 @@ COMMANDS: Final = (
         "show.show",
         "explain the state of a job",
         Argument("ID", "id of the job"),
-        about="Shows the statistics of the job, which client has reserved it and when, and the report of the worker "
-        "that buried it, with time and error. Workers put reports into the tube NAME.errors.",
+        about="Shows the statistics of the job, the client that reserved it and when, and the report of the worker "
+        "that buried it (time and error). Workers put reports into the tube NAME.errors.",
     ),
     Command(
         "clients",
@@ -336,7 +336,7 @@ COMMANDS: Final = (
         Argument("--delay DURATION", "delay before the job is ready (90, 1.5, 10m, 2h, 1d)", type=duration, default=0),
         Argument(
             "--ttr DURATION",
-            "time to run; after it, the job goes to another worker (default: %(default)s)",
+            "time to run: the job becomes ready again if its worker does not finish within it (default: %(default)s)",
             type=duration,
             default=60,
         ),
@@ -344,18 +344,26 @@ COMMANDS: Final = (
         Argument("--replace", "with --key: replace the job that has the key"),
         Argument("--again", "with --replace: if the job is reserved, run this one after it"),
         Argument("--within DURATION", "with --replace: maximum time from the first put of the job until it is due"),
-        Argument("--hold DURATION", "with --key: time that the key stays taken after the job is gone"),
-        Argument("--at MOMENT", "time when the job is ready, by the server's clock, instead of --delay", type=moment),
+        Argument("--hold DURATION", "with --key: time that the key stays taken after the job is deleted or expires"),
+        Argument(
+            "--at MOMENT", "time when the job becomes ready, by the server's clock; instead of --delay", type=moment
+        ),
         Argument("--tries N", "maximum failed attempts; then the job is buried, or moved to the dead tube"),
         Argument("--backoff DURATION", "delay after the first failed attempt; doubles with each further one"),
         Argument("--ttl DURATION", "maximum time in the state ready; then the job expires"),
         Argument("--share KEY", "share of the job: shares of one priority take turns"),
-        Argument("--limit KEY", "limit of the job: --at-once jobs with it are reserved at a time"),
-        Argument("--at-once N", "with --limit: number of jobs (default: %(default)s)", default=1),
+        Argument(
+            "--limit KEY", "concurrency limit: at most --at-once jobs with this KEY are reserved at the same time"
+        ),
+        Argument(
+            "--at-once N",
+            "with --limit: maximum number of reserved jobs with its KEY (default: %(default)s)",
+            default=1,
+        ),
         Argument("--group GROUP", "group that the job belongs to"),
         Argument("--after GROUP", "group that must have ended before the job is ready"),
-        about="The options from --key on need put-with, which beanstalkd does not have. For beanstalkd, durations are "
-        "rounded up to seconds.",
+        about="--key and the options after it need put-with, which beanstalkd does not have. For beanstalkd, durations "
+        "are rounded up to seconds.",
     ),
     Command(
         "tail",
@@ -373,7 +381,7 @@ COMMANDS: Final = (
         Argument("--jobs N", "exit after this many jobs"),
         about="Polls the first thousand ready and the first thousand reserved jobs. It does not affect workers. It "
         "misses jobs that are deleted between two polls, and prints a job only when it is among the first thousand. "
-        "Without list-jobs (beanstalkd), it prints the next ready job each time that it changes.",
+        "Without list-jobs (beanstalkd), it prints the next ready job whenever it changes.",
     ),
     Command(
         "kick",
@@ -423,8 +431,8 @@ COMMANDS: Final = (
         "mutate.bury",
         "bury a job and keep its priority",
         Argument("ID", "id of the job"),
-        about="In the protocol, only the worker that reserved a job can bury it. So this reserves the job first, which "
-        "counts as a reserve. A job that a worker has reserved cannot be buried.",
+        about="In the protocol, only the worker that reserved a job can bury it. The command therefore "
+        "reserves the job first, which counts as a reserve. It cannot bury a job that a worker has reserved.",
     ),
     Command(
         "delete",
@@ -480,7 +488,7 @@ COMMANDS: Final = (
         "drain",
         "mutate.drain",
         "make the server refuse new jobs",
-        about="The same as SIGUSR1. Needs drain, which beanstalkd does not have.",
+        about="Has the same effect as sending SIGUSR1 to the server. Needs drain, which beanstalkd does not have.",
     ),
     Command(
         "undrain",
@@ -491,9 +499,9 @@ COMMANDS: Final = (
     Command(
         "console",
         "console.serve",
-        "serve a web page to inspect and change the server",
-        Argument("[URL]", "address of the server, as --server"),
-        Argument("--listen HOST:PORT", "address of the page (default: %(default)s)", default="127.0.0.1:11380"),
+        "serve a web console to inspect and control the server",
+        Argument("[URL]", "address of the server, as for --server"),
+        Argument("--listen HOST:PORT", "address of the console (default: %(default)s)", default="127.0.0.1:11380"),
         Argument("--login", "ask each user for a token of the server, and apply its rights"),
         Argument("--read-only", "allow no changes"),
         Argument("--behind-proxy HEADER", "header with the user's name, set by a proxy, such as X-Forwarded-User"),
@@ -504,32 +512,33 @@ COMMANDS: Final = (
         ),
         Argument(
             "--host NAME",
-            "allowed host name of the page, besides addresses and localhost; may be repeated",
+            "allowed host name of the console, besides addresses and localhost; may be repeated",
             action="append",
         ),
         Argument("--base-path PATH", "path prefix of all pages behind a proxy, such as /queue"),
-        Argument("--listen-cert FILE", "certificate of the page, for TLS"),
-        Argument("--listen-key FILE", "key of this certificate (default: the same file)"),
+        Argument("--listen-cert FILE", "TLS certificate of the console"),
+        Argument("--listen-key FILE", "private key of the certificate (default: the file of --listen-cert)"),
         Argument(
             "--metrics URL",
-            "HTTP listener of a server, for percentiles and shards; may be repeated (its token: "
-            "BEANSTALK_METRICS_TOKEN)",
+            "URL of a server's HTTP listener, for percentiles and shards; may be repeated; its token is read from "
+            "BEANSTALK_METRICS_TOKEN",
             action="append",
         ),
         Argument(
             "--schedules TUBE",
-            "tube of a scheduler's plans (its --group); may be repeated (default: schedules)",
+            "tube with a scheduler's plans: the value of the scheduler's --group; may be repeated (default: schedules)",
             action="append",
         ),
-        Argument("--open", "open the page in a browser"),
-        about="An address other than loopback requires --login or --behind-proxy. Needs the extra console.",
+        Argument("--open", "open the console in a browser"),
+        about="A non-loopback address requires --login or --behind-proxy. Needs optional dependencies: pip install "
+        "'./client[console]' in a clone of beanstalk-server.",
     ),
     Command(
         "work",
         "worker.work",
         "run a command for each job of a tube",
         TUBE,
-        Argument("-n, --number N", "number of commands at a time (default: %(default)s)", default=1),
+        Argument("-n, --number N", "maximum number of running commands (default: %(default)s)", default=1),
         Argument("--timeout DURATION", "maximum run time of a command"),
         Argument(
             "--backoff DURATION",
@@ -547,9 +556,9 @@ COMMANDS: Final = (
         "Exit status 0 deletes the job; 65 (EX_DATAERR) buries it; 75 (EX_TEMPFAIL) releases it without counting a "
         "failure; any other status releases it, or buries it after --max-tries. The job is touched while the "
         "command runs. On SIGTERM or SIGINT, no more jobs are reserved and running commands finish; on a second "
-        "signal, they are ended and their jobs given back. The command continues if the connection is lost. Its "
-        "job is then reserved again, unless another worker has had it. If the server was restarted, the command runs "
-        "once more.",
+        "signal, running commands are terminated and their jobs given back. The command continues if the connection is "
+        "lost. Its job is then reserved again, unless another worker reserved it meanwhile. If the server was "
+        "restarted, the command runs again.",
     ),
     Command(
         "watch",
@@ -567,13 +576,17 @@ COMMANDS: Final = (
         Argument("-P, --pipeline N", "commands in flight on each connection (default: %(default)s)", default=1),
         Argument(
             "-n, --jobs N",
-            "maximum number of jobs (default: 100000, or fewer if their bodies are more than 100 MB)",
+            "maximum number of jobs (default: 100000, but at most 100 MB of bodies)",
         ),
-        Argument("--seconds SECONDS", "maximum time of put, reserve and cycle, each (default: %(default)s)", default=3),
+        Argument(
+            "--seconds SECONDS",
+            "maximum duration of each phase: put, reserve and cycle (default: %(default)s)",
+            default=3,
+        ),
         Argument("--size BYTES", "size of a body in bytes (default: %(default)s)", type=number, default=100),
         Argument(
             "--delay DURATION",
-            "put delayed jobs, and only delete them (90, 1.5, 10m, 2h, 1d; default: no delay)",
+            "put delayed jobs, and delete them without reserving them (90, 1.5, 10m, 2h, 1d; default: no delay)",
             type=duration,
             default=0,
         ),
@@ -582,11 +595,11 @@ COMMANDS: Final = (
             "prefix of the tube's name, for a user with rights to some tubes only (default: %(default)s)",
             default="beanstalk-bench",
         ),
-        about="Puts jobs into a tube of its own, reserves them and deletes them. Then each connection puts, reserves "
-        "and deletes one job after the other (cycle). Prints jobs a second, and the median, 99th percentile and "
-        "maximum of the latency. Loads the server and its disk for some seconds. Touches no other tube, and deletes "
-        "all its jobs at the end, also after Ctrl-C or an error. The client is one Python process: if it uses nearly "
-        "100 % of a core, or shares a core with the server, it is the limit.",
+        about="Puts jobs into a tube of its own, then reserves and deletes them. Then each connection puts, reserves "
+        "and deletes one job at a time (cycle). Prints jobs per second, and the median, 99th percentile and maximum "
+        "latency. Loads the server and its disk for some seconds. Touches no other tube, and deletes all its jobs at "
+        "the end, even after Ctrl-C or an error. The client is one Python process: if it uses nearly 100 % of a CPU "
+        "core, or shares a core with the server, it is the bottleneck.",
     ),
     Command(
         "completion",

@@ -23,7 +23,7 @@ REASONS: Final = {
     "released": "a worker released it",
     "timed-out": "its time to run ended",
     "disconnected": "its worker disconnected",
-    "expired": "its time to live ended",
+    "expired": "it expired",
 }
 """What the reasons of stats-job mean."""
 
@@ -69,8 +69,8 @@ def why_there(found: Mapping[str, Any], tube: Mapping[str, Any], report: Mapping
     left = f"{found['time-left']} s"
     if found["state"] == "reserved":
         client = found.get("client")
-        who = f"{client} reserved it {found['reserved-for']} s ago" if client else "a worker has it"
-        return f"{who}, for {left} more unless it touches it (reserves: {found['reserves']})"
+        who = f"{client} reserved it {found['reserved-for']} s ago" if client else "a worker has reserved it"
+        return f"{who}; its time to run ends in {left} unless the worker touches it (reserves: {found['reserves']})"
     if found["state"] == "delayed":
         if tries:
             return f"{failed}; it is ready in {left}"
@@ -92,9 +92,9 @@ def _why_ready(found: Mapping[str, Any], tube: Mapping[str, Any], reason: str) -
         length = "until resumed" if is_until_resumed(left) else f"for {left} s more"
         return f"{came}its tube is paused {length} (beanstalk resume {tube['name']})"
     if tube.get("throttled"):
-        return f"{came}its tube has reached the pace that its policy allows"
+        return f"{came}its tube has reached the rate or max-reserved of its policy"
     if tube and not tube["current-watching"]:
-        return f"{came}no client watches its tube"
+        return f"{came}no client is watching its tube"
     return f"{came}no worker has taken it yet"
 
 

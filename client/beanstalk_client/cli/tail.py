@@ -69,7 +69,7 @@ def _way_to_look(client: Client[bytes], tube: str) -> Look:
     try:
         listed()
     except beanstalk_client.UnknownCommandError:
-        message = "the server does not support list-jobs: printing only the next ready job, each time that it changes"
+        message = "the server does not support list-jobs: printing only the next ready job, whenever it changes"
         print(f"beanstalk tail: {message}", file=sys.stderr)
         client.use(tube)
         return peeked

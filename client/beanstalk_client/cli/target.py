@@ -31,8 +31,10 @@ REPLIES: Final[dict[type[beanstalk_client.Error], str]] = {
     beanstalk_client.BadFormatError: "refused: the server cannot parse the command (BAD_FORMAT)",
     beanstalk_client.UnknownCommandError: "the server does not support this command",
     beanstalk_client.InternalError: "internal error of the server: see its log (INTERNAL_ERROR)",
-    beanstalk_client.BuriedError: ("the server buried the job: it is out of memory, or the job failed too often"),
-    beanstalk_client.ForbiddenError: "refused: this user lacks the right",
+    beanstalk_client.BuriedError: (
+        "the server buried the job: the server is out of memory, or the job failed too often"
+    ),
+    beanstalk_client.ForbiddenError: "refused: this user lacks the right to run this command",
     beanstalk_client.UnauthorizedError: (
         f"refused: the server requires a valid token (--token-file, or {TOKEN_VARIABLE})"
     ),
@@ -55,7 +57,7 @@ def _written(options: argparse.Namespace) -> str:
 def meaning(error: beanstalk_client.Error) -> str:
     """What a reply that is an error means."""
     if isinstance(error, beanstalk_client.ExistsError):
-        return f"refused: job {error.id} has the key, or its key is still held"
+        return f"refused: job {error.id} already has the key, or its key is still held"
     if isinstance(error, beanstalk_client.TooLateError) and error.asked.startswith(("cancel", "reschedule")):
         return "refused: the job is no longer delayed"
     if isinstance(error, beanstalk_client.UnknownResponseError):
@@ -119,7 +121,7 @@ def connecting(options: argparse.Namespace) -> Iterator[None]:
         reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error.reason or error
         raise OperatorError(f"{name}: TLS handshake failed: {reason}", UNAVAILABLE) from None
     except TimeoutError:
-        hint = "; the server may not use TLS" if client_arguments(options)[1]["tls"] else ""
+        hint = "; perhaps the server does not use TLS" if client_arguments(options)[1]["tls"] else ""
         raise OperatorError(
             f"{name}: no answer within {options.answer_within:g} s (--answer-within){hint}", UNAVAILABLE
         ) from None

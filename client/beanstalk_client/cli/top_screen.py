@@ -256,12 +256,12 @@ def _notice(sampler: Sampler, view: View, status: Status) -> Text:
     if view.prefix:
         text.append(f", beginning with {view.prefix}", style="not dim bold")
     if view.matching > len(view.ranked):
-        text.append(f" (the first {len(view.ranked):,} can be scrolled)")
+        text.append(f" (only the first {len(view.ranked):,} can be scrolled to)")
     oldest = sampler.samples.oldest(view.prefix, sampler.now)
     if not sampler.survey.is_complete:
         text.append("; not all tubes have been sampled yet")
     elif status.is_stale(oldest):
-        text.append(f"; tubes off the screen are up to {span(oldest)} old")
+        text.append(f"; figures of tubes off the screen are up to {span(oldest)} old")
     return text
 
 
@@ -341,7 +341,9 @@ def _foot(view: View) -> Text:
     match view.mode:
         case Mode.PREFIX:
             text = Text(f"tubes that begin with: {view.prefix}", style="bold").append("_", style="blink")
-            return text.append(f"  {view.message or f'{ENTER} keeps it, {ESCAPE} clears it'}", style="not bold dim")
+            return text.append(
+                f"  {view.message or f'{ENTER} keeps the prefix, {ESCAPE} clears it'}", style="not bold dim"
+            )
         case Mode.HELP:
             return Text("press any key to go back", style="dim")
         case Mode.JOBS:

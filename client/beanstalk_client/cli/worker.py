@@ -141,7 +141,7 @@ class Worker:
         elif isinstance(error, beanstalk_client.BuriedError):  # the tube's policy says that it has failed too often
             self._report(delivery, attempted, "buried", 0, attempted.why)
         elif isinstance(error, OSError) and not isinstance(error, beanstalk_client.NotFoundError):
-            self._report(delivery, attempted, "lost", 0, "connection lost; it may run twice")
+            self._report(delivery, attempted, "lost", 0, "connection lost; the job may run twice")
         else:
             asking = asyncio.ensure_future(self._report_lost(delivery, attempted))
             self._asking.add(asking)
@@ -155,7 +155,7 @@ class Worker:
             why = GONE
         except (beanstalk_client.Error, OSError) as error:
             why = str(error)
-        self._report(delivery, attempted, "lost", 0, f"{why}; it may run twice")
+        self._report(delivery, attempted, "lost", 0, f"{why}; the job may run twice")
 
     def _report(self, delivery: Delivery, attempted: Attempted, outcome: str, delay: float, why: str) -> None:
         try_number, status, _, seconds = attempted
@@ -174,7 +174,7 @@ class Worker:
             )
         elif self._options.verbose or outcome != "deleted":
             ended = f"status {status}" if status is not None else "not started"
-            after = f" for {delay:g} s" if delay else ""
+            after = f" with a delay of {delay:g} s" if delay else ""
             because = f": {why}" if why else ""
             self.note(
                 f"job {delivery.job_id}, try {try_number}: {ended} after {seconds:.1f} s, {outcome}{after}{because}"

@@ -200,7 +200,7 @@ async def _run(action: Action, connect: Callable[[], Client], steps: Callable[[C
 def meaning(error: BaseException) -> str:
     """What an error means to an operator."""
     if isinstance(error, ForbiddenError):
-        return "Permission denied: this token lacks the right (docs/access.md)."
+        return "Permission denied: this token lacks the right to run this command (docs/access.md)."
     if isinstance(error, UnauthorizedError):
         return "The server does not accept this token."
     if isinstance(error, UnknownCommandError):

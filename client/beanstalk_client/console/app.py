@@ -91,8 +91,9 @@ def console(
         ValueError: an address or the token is malformed, or it is not said who may use the console.
     """
     if anyone == bool(login or user_header):
-        given = "beside" if anyone else "without"
-        raise ValueError(f"console() {given} login or user_header: give login=True, user_header=NAME, or anyone=True")
+        if anyone:
+            raise ValueError("console(): anyone=True cannot be combined with login or user_header")
+        raise ValueError("console(): login=True, user_header=NAME or anyone=True is required")
     target = read_target(addresses, tls=tls, server_name=server_name, token=token, insecure_token=insecure_token)
     del addresses, token  # error reports show the variables of a frame
 
@@ -218,15 +219,15 @@ class Console:
                     raise BadRequestError("This console is read-only.", 403)
                 return visit.live_page() or await page(visit)
             except BadRequestError as error:
-                return visit.message(error.status, "Not done", str(error))
+                return visit.message(error.status, "Request refused", str(error))
             except RefusedError as error:
-                return visit.message(409, "Not done", str(error))
+                return visit.message(409, "Request refused", str(error))
             except (Error, OSError) as error:
                 status = 503
                 for kind, found in STATUSES.items():
                     if isinstance(error, kind):
                         status = found
-                title = {400: "Not done", 403: "Permission denied", 404: "Not found"}.get(
+                title = {400: "Request refused", 403: "Permission denied", 404: "Not found"}.get(
                     status, "The server does not answer"
                 )
                 return visit.message(status, title, meaning(error))

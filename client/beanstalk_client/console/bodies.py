@@ -319,7 +319,7 @@ class _Php:
     def read(self, depth: int) -> Any:
         self._values += 1
         if depth > MAX_DEPTH or self._values > MAX_VALUES:
-            raise ValueError("too deep, or too many values")
+            raise ValueError("nested too deeply, or too many values")
         found = _SCALAR.match(self._data, self.position)
         if found is not None:
             self.position = found.end()
@@ -333,7 +333,7 @@ class _Php:
             return None if decimal is None else float(decimal)
         found = _LENGTH.match(self._data, self.position)
         if found is None:
-            raise ValueError(f"no value at byte {self.position}")
+            raise ValueError(f"expected a value at byte {self.position}")
         kind, length = (found[1] or found[3]), int(found[2] or found[4])
         self.position = found.end()
         if kind in b"sE":
@@ -370,5 +370,5 @@ class _Php:
 
     def _skip(self, expected: bytes) -> None:
         if not self._data.startswith(expected, self.position):
-            raise ValueError(f"no {expected!r} at byte {self.position}")
+            raise ValueError(f"expected {expected!r} at byte {self.position}")
         self.position += len(expected)

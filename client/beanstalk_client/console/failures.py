@@ -61,7 +61,7 @@ REASONS: Final = {
     "released": "released by a worker",
     "timed-out": "its time to run ended",
     "disconnected": "its worker disconnected",
-    "expired": "its time to live ended",
+    "expired": "it expired",
 }
 
 

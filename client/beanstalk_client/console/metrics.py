@@ -187,7 +187,7 @@ async def get(url: str) -> str:
             elif isinstance(event, h11.Data):
                 data += event.data
     except h11.ProtocolError as error:
-        raise ValueError(f"malformed answer: {error}") from None
+        raise ValueError(f"malformed response: {error}") from None
     finally:
         writer.close()
         with contextlib.suppress(OSError):

@@ -58,12 +58,12 @@ def _of_server(server: Samples) -> Iterable[Problem]:
     if not server.figures:
         return
     if str(server.figures.get("draining", "false")).lower() == "true":
-        yield Problem("odd", "The server is in drain mode: it takes no new jobs.", "cluster")
+        yield Problem("odd", "The server is in drain mode: it accepts no new jobs.", "cluster")
     memory, limit = server.number("current-memory") or 0, server.number("max-memory") or 0
     if limit and memory >= FULL * limit:
         yield Problem("bad", f"Jobs use {memory / limit:.0%} of --max-memory.")
     if timeouts := server.rates.get("timeouts", 0):
-        yield Problem("bad", f"Jobs exceed their time to run: {timeouts * 60:.0f} a minute.")
+        yield Problem("bad", f"Jobs exceed their time to run: {timeouts * 60:.0f} per minute.")
     role = str(server.figures.get("cluster-role", ""))
     if role and role != "leader":
         yield Problem("bad", f"The answering node is not the leader: its role is {role}.", "cluster")
@@ -107,7 +107,7 @@ def _of_tubes(tubes: Iterable[Tube], throttled: set[str]) -> Iterable[Problem]:
         text = f"{_count(len(paused), 'tube')} with ready jobs {'is' if len(paused) == 1 else 'are'} paused."
         yield _problem("odd", text, "tubes?only=paused", paused)
     if throttled:
-        verb = "is held back by the pace of its policy" if len(throttled) == 1 else "are held back by their policies"
+        verb = "is throttled by its policy" if len(throttled) == 1 else "are throttled by their policies"
         yield Problem(
             "odd", f"{_count(len(throttled), 'tube')} {verb}.", "tubes?only=throttled", sorted(throttled)[:TOLD]
         )

@@ -48,8 +48,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Send HTTP requests when they are due. Each job of a tube is one request, as JSON.",
-        epilog="SIGTERM or SIGINT: reserve no more jobs, wait for running requests, and release the rest after "
-        "--grace. A second signal releases them at once. SIGHUP: read the secrets again.",
+        epilog="SIGTERM or SIGINT: reserve no more jobs, wait for running requests, and give back the rest after "
+        "--grace. A second signal gives them back at once. SIGHUP: reload the secrets.",
     )
     group = parser.add_argument_group("jobs")
     add = functools.partial(add_option, group)
@@ -64,7 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--token-file", FILE, None, "file with the token for the job server")
     add("--server-ca", FILE, None, "PEM file of CAs for the job server's certificate")
-    add("--grace", SECONDS, GRACE, "time for running requests after a stop signal")
+    add("--grace", SECONDS, GRACE, "grace period: time that running requests have to finish after a stop signal")
 
     add = functools.partial(add_option, parser.add_argument_group("concurrency"))
     add("--at-once", COUNT, 100, "maximum number of running requests")
@@ -79,9 +79,9 @@ def make_parser() -> argparse.ArgumentParser:
 
     group = parser.add_argument_group("one attempt")
     add = functools.partial(add_option, group)
-    timeout = "maximum time of an attempt, with redirects; a job may set a shorter one"
+    timeout = "maximum time of an attempt, including redirects; a job may set a shorter one"
     add("--timeout", SOME_SECONDS, 30.0, timeout)
-    add("--connect-timeout", SOME_SECONDS, 10.0, "maximum time to connect, with DNS and TLS")
+    add("--connect-timeout", SOME_SECONDS, 10.0, "maximum time to connect, including DNS and TLS")
     add("--redirects", NUMBER, 3, "maximum number of redirects")
     response = "maximum size of the body that is read from a response"
     add("--max-response", NUMBER._replace(metavar="BYTES"), 65_536, response)
@@ -89,7 +89,8 @@ def make_parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--proxy-from-environment",
         action="store_true",
-        help="use HTTP_PROXY, HTTPS_PROXY and NO_PROXY; the proxy then looks up addresses, and must check them",
+        help="use HTTP_PROXY, HTTPS_PROXY and NO_PROXY; the proxy then resolves host names, and must check the "
+        "addresses",
     )
     secrets = "file of secrets that sign requests: on each line, a pattern of hosts and one or more secrets"
     add("--secrets", FILE, None, secrets)
@@ -111,7 +112,7 @@ def make_parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--allow-private",
         action="store_true",
-        help="allow private networks, too (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7)",
+        help="also allow private networks (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7)",
     )
     allowed_networks = "allowed network besides public addresses, such as 127.0.0.0/8; repeatable"
     add("--allow-net", net, help=allowed_networks)
@@ -143,8 +144,9 @@ def make_deliverer(options: argparse.Namespace) -> Deliverer:
         read_target(addresses, tls=server_tls, token=token)
     except ValueError as error:
         raise UsageError(f"--server: {error}") from None
-    if len(set(options.tube)) < len(options.tube):
-        raise UsageError("--tube: a tube is named twice")
+    for tube in options.tube:
+        if options.tube.count(tube) > 1:
+            raise UsageError(f"--tube: {tube} is named twice")
     guard = Guard(
         allowed_hosts=options.allow_host,
         forbidden_hosts=options.forbid_host,

@@ -126,7 +126,7 @@ class Deliveries:
             if not is_of_worker(error, delivery):
                 self._tell(logging.ERROR, "bug-sender", delivery, f"the sender failed: {describe(error)}", error=error)
                 return await self._fail(delivery, failed("fault", describe(error)))
-            message = f"interrupted while sending to {request.host}: it may arrive twice"
+            message = f"interrupted while sending to {request.host}: the request may arrive twice"
             self._tell(logging.WARNING, "delivery-cut-off", delivery, message, host=request.host, webhook_id=known_by)
             raise
         finally:

@@ -208,7 +208,7 @@ def check_url(url: str) -> tuple[str, str, int]:
         raise RequestError(f"url must have at most {LONGEST_URL} bytes")
     if not _URL_CHARACTERS.fullmatch(url):
         raise RequestError(
-            "url must have only the characters of RFC 3986: others are percent-encoded, names in Punycode"
+            "url must have only the characters of RFC 3986: percent-encode others, and write host names in Punycode"
         )
     url = url.partition("#")[0]
     try:
@@ -300,7 +300,7 @@ def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     fields: Mapping[Any, Any] = headers
     for name, value in fields.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise RequestError(f"{_shown(name)} is not a valid name of a header")
+            raise RequestError(f"{_shown(name)} is not a valid header name")
         if name.lower() in SENDERS_HEADERS:
             raise RequestError(f"a job must not set the header {name}: the sender sets it")
         if name.lower() in known:
@@ -314,7 +314,9 @@ def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
         size += len(name) + len(value)
         checked[name] = value
     if len(checked) > MOST_HEADERS or size > LONGEST_HEADERS:
-        raise RequestError(f"a request must have at most {MOST_HEADERS} headers of {LONGEST_HEADERS} bytes together")
+        raise RequestError(
+            f"a request must have at most {MOST_HEADERS} headers, and at most {LONGEST_HEADERS} bytes of them in total"
+        )
     return checked
 
 

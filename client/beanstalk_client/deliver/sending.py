@@ -267,7 +267,7 @@ class RequestSender:
             trace = SimpleNamespace(reused=False)
             left = ends - asyncio.get_running_loop().time()
             if left <= 0:
-                raise FailedError("timeout", f"no answer within {timeout:g} s")
+                raise FailedError("timeout", f"no response within {timeout:g} s")
             try:
                 response = await session.request(
                     method,
@@ -351,7 +351,7 @@ class _GuardedConnections(AbstractResolver):
             )
         if allowed:
             return allowed
-        raise refusal or OSError(None, "no address")
+        raise refusal or OSError(None, "the host name has no address")
 
     def socket(self, address_info: tuple[Any, ...]) -> socket.socket:
         """A socket for an address: the last moment to look at it, and the one that counts."""
@@ -468,7 +468,7 @@ def _failure(error: Exception, timeout: float, connect_timeout: float) -> Failed
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return FailedError("timeout", f"no connection within {min(connect_timeout, timeout):g} s")
     if isinstance(error, asyncio.TimeoutError):
-        return FailedError("timeout", f"no answer within {timeout:g} s")
+        return FailedError("timeout", f"no response within {timeout:g} s")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return FailedError("dns", f"cannot resolve the host name: {_reason(cause)}")
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -478,9 +478,9 @@ def _failure(error: Exception, timeout: float, connect_timeout: float) -> Failed
     if isinstance(error, aiohttp.ClientConnectorError):
         return FailedError("connect", f"cannot connect: {_reason(cause)}")
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return FailedError("connect", "connection closed before an answer")
+        return FailedError("connect", "connection closed before a response")
     if isinstance(error, aiohttp.ClientResponseError):
-        return FailedError("protocol", f"the answer is not HTTP: {_reason(error.message)}")
+        return FailedError("protocol", f"the response is not HTTP: {_reason(error.message)}")
     if isinstance(error, (aiohttp.ClientOSError, OSError)):
         return FailedError("connect", f"connection lost: {_reason(cause)}")
     return FailedError("protocol", f"{type(error).__name__}: {_reason(error)}")

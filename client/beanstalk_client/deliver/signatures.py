@@ -60,12 +60,12 @@ class Secrets:
             if not words or words[0].startswith("#"):
                 continue
             if words[0].startswith(PREFIX) or len(words) == 1:
-                raise SecretsError(f"line {number}: must be a pattern of hosts, and one or more secrets")
+                raise SecretsError(f"line {number}: must have a pattern of hosts, then one or more secrets")
             host, slash, path = words[0].partition("/")
             pattern = slash + decode_unreserved(path) if slash else "*"
             lines.append((host.lower(), pattern, tuple(_secret(word, number) for word in words[1:])))
         if not lines:
-            raise SecretsError("no secrets: must have lines of a pattern of hosts and one or more secrets")
+            raise SecretsError("no secrets: each line must have a pattern of hosts, then one or more secrets")
         return cls(lines)
 
     def of(self, url: str, host: str) -> tuple[bytes, ...]:
@@ -100,7 +100,9 @@ def headers(id: str, timestamp: int, body: bytes, secrets: Sequence[bytes]) -> d
 
 
 def _secret(word: str, number: int) -> bytes:
-    wanted = f"line {number}: a secret must be {PREFIX} and {SHORTEST_SECRET} to {LONGEST_SECRET} bytes in base64"
+    wanted = (
+        f"line {number}: a secret must be {PREFIX} followed by {SHORTEST_SECRET} to {LONGEST_SECRET} bytes in base64"
+    )
     if not word.startswith(PREFIX):
         raise SecretsError(wanted)
     try:

@@ -388,7 +388,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                     headers["due"], headers["eta"] = headers["eta"], None
             message = self.Message(payload, channel=self)
         except Exception as error:  # anything: kombu's decoders do what the body says
-            message = f"job {held.id} of tube {held.tube} buried, as it is not a message of kombu: {error!r}"
+            message = f"job {held.id} of tube {held.tube} was buried: it is not a kombu message: {error!r}"
             tell(log, logging.ERROR, "message-buried", message, job=held.id, tube=held.tube)
             self.reservations.bury(held)
             return None

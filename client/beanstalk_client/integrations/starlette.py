@@ -59,5 +59,7 @@ def client_of(connection: HTTPConnection) -> AsyncClient[str]:
     """
     client: AsyncClient[str] | None = getattr(connection.state, KEY, None)
     if client is None:
-        raise RuntimeError("the application has no client: FastAPI(lifespan=lifespan('beanstalk://…'))")
+        raise RuntimeError(
+            "the application has no client: create the application with FastAPI(lifespan=lifespan('beanstalk://…'))"
+        )
     return client

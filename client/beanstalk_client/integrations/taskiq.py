@@ -213,7 +213,7 @@ class BeanstalkBroker(AsyncBroker):
         try:
             name = self.formatter.loads(body).task_name
         except Exception as error:  # a formatter may raise any exception
-            return f"not a message of taskiq: {type(error).__name__}"
+            return f"not a taskiq message: {type(error).__name__}"
         return "" if self.find_task(name) else f"task {name!r} is not registered"
 
 

@@ -54,7 +54,7 @@ class Answering(WaitStrategy):
     def wait_until_ready(self, container: WaitStrategyTarget) -> None:
         assert isinstance(container, BeanstalkContainer)
         if not self._poll(lambda: _answers(container)):
-            raise TimeoutError(f"{container.image} has not answered within {self._startup_timeout:.0f} seconds")
+            raise TimeoutError(f"{container.image} did not answer within {self._startup_timeout:.0f} seconds")
 
 
 def _answers(container: BeanstalkContainer) -> bool:

@@ -211,7 +211,7 @@ class Sampler:
     def problem(self) -> str:
         if self.error is None:
             seconds = 0.0 if self._asked is None else self.now - self._asked
-            return f"no reply for {seconds:.0f} s" if seconds > SLOW else ""
+            return f"no answer for {seconds:.0f} s" if seconds > SLOW else ""
         meaning = self.error.meaning if isinstance(self.error, BeanstalkdError) else ""
         return meaning or reason_of(self.error)
 

@@ -78,9 +78,13 @@ def make_parser() -> argparse.ArgumentParser:
         description="Send the jobs of committed database transactions to the server. Any number of relays may run.",
         epilog="SIGTERM or SIGINT: stop after this pass. A second signal ends the process.",
     )
-    url = "database URL of SQLAlchemy, such as postgresql+psycopg://shop@localhost/shop; $NAME reads a variable"
+    url = (
+        "SQLAlchemy database URL, such as postgresql+psycopg://shop@localhost/shop; $NAME reads it from the "
+        "environment variable NAME"
+    )
     parser.add_argument("database", metavar="DATABASE_URL", help=url)
-    parser.add_argument("app", metavar="MODULE:NAME", help="module and name of the Tasks, such as shop.jobs:tasks")
+    app = "module and name of the Tasks object, such as shop.jobs:tasks"
+    parser.add_argument("app", metavar="MODULE:NAME", help=app)
     add_relay_options(parser)
     add_common_options(parser)
     return parser
@@ -100,7 +104,9 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name != "sqlalchemy":
             raise
-        raise UsageError("this needs SQLAlchemy: pip install './client[outbox]'") from None
+        raise UsageError(
+            "the outbox needs SQLAlchemy: pip install './client[outbox]' in a clone of beanstalk-server"
+        ) from None
     tasks = find_tasks(options.app)
     keep_log()  # the program may have configured logging
     url = _url_of(options.database)
@@ -109,7 +115,7 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise UsageError(f"DATABASE_URL: {error}") from None
     except ValueError:  # it may quote a part of the password
-        raise UsageError("DATABASE_URL: must be a URL of SQLAlchemy") from None
+        raise UsageError("DATABASE_URL: must be an SQLAlchemy URL") from None
     try:
         told = run_relay(SqlalchemyDatabase(engine), tasks.connect, vars(options))
     except ValueError as error:

@@ -180,7 +180,7 @@ class Relay(Passes):
         self._database.close()
 
     def _tell_failed(self, described: str) -> None:
-        message = f"outbox {self.name} is waiting, and its rows are kept: {described}"
+        message = f"outbox {self.name} cannot send, retrying; its rows are kept: {described}"
         tell(log, logging.WARNING, "outbox-waits", message)
 
     def _tell_resumed(self) -> None:
@@ -371,6 +371,6 @@ def check_server(queue: Client[bytes]) -> None:
     extensions = queue.list_extensions() if queue.knows("list-extensions") else {}
     if int(extensions.get("put-with", 0)) < ONCE_SINCE:
         raise UnsupportedError(
-            "the outbox needs once of put-with, which the server does not support; "
+            'the outbox needs the attribute "once" of put-with, which the server does not support; '
             "use beanstalk-server of this version or later"
         )

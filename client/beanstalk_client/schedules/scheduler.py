@@ -122,7 +122,7 @@ class Scheduler(Passes):
     ) -> None:
         super().__init__("schedules")
         if not is_name(text_of(group, "group")):
-            raise ValueError(f"group {group!r} is not a valid name of a tube")
+            raise ValueError(f"group {group!r} is not a valid tube name")
         ahead, hold = seconds_of(ahead, "ahead"), seconds_of(hold, "hold")
         if not (0 < ahead < LONGEST and 0 < hold < LONGEST):
             raise ValueError(f"ahead is {ahead}, hold is {hold}: must be seconds, more than 0 and below {LONGEST:g}")
@@ -298,7 +298,7 @@ class Scheduler(Passes):
         try:
             return Plan.decode(body.decode())
         except ValueError as error:
-            message = f"schedule {name} starts with a new plan, as the old one is unreadable: {error}"
+            message = f"schedule {name}: the plan is unreadable, starting a new one: {error}"
             tell(log, logging.ERROR, "schedule-plan-unreadable", message, schedule=name)
             return None
 
@@ -312,7 +312,9 @@ class Scheduler(Passes):
         is_same = old is None or (old.timing, old.work, old.tube) == (schedule.moments.text(), work, tube)
         stands_back = not is_same and name in self._mine and old is not None and latest <= old.renewed_until
         if stands_back and name not in self._superseded:
-            message = f"schedule {name} not planned here: a scheduler that started later has another definition of it"
+            message = (
+                f"schedule {name} is not planned here: a scheduler that started later has a different definition of it"
+            )
             tell(log, logging.WARNING, "schedule-superseded", message, schedule=name)
         (self._superseded.add if stands_back else self._superseded.discard)(name)
         return stands_back

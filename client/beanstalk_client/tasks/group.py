@@ -113,5 +113,5 @@ class JobGroup:
 
 def _plain(task: Any) -> Any:
     if not isinstance(task, (Task, Call, ResultCall)):
-        raise TypeError(f"{task!r} is neither a task nor a call that was not put yet")
+        raise TypeError(f"{task!r} must be a task, or a call that has not been put")
     return task

@@ -261,8 +261,8 @@ class Result(Generic[R]):
         if (run.message.task, self.tube) not in _warned:
             _warned.add((run.message.task, self.tube))
             message = (
-                f"task {run.message.task} waits for a result of its own tube {self.tube}: if such tasks fill all slots "
-                "or threads of the workers, none of them ends; give the task it waits for another tube"
+                f"task {run.message.task} waits for a result of its own tube {self.tube}: workers deadlock if such "
+                "tasks fill all their slots or threads; use a different tube for the task that it waits for"
             )
             tell(log, logging.WARNING, "waits-for-own-tube", message, task=run.message.task, tube=self.tube)
 

@@ -97,7 +97,7 @@ async def run_apart(call: Awaitable[Any], delivery: AnyDelivery, timeout: float 
                 apart.cancel()
                 await asyncio.wait([apart], timeout=CANCELLED_WITHIN)
                 if not apart.done():
-                    raise RunTimeoutError(f"timed out after {timeout:g} s, and continues although it was cancelled")
+                    raise RunTimeoutError(f"timed out after {timeout:g} s and was cancelled, but continues to run")
         await apart
     except asyncio.CancelledError:  # before it began; or at its end, by the task
         if not apart.done():
@@ -262,7 +262,7 @@ class TaskRunner:
         if not delay:
             outcome = await self._bury(delivery, None, name[1:-1], error, found)
             return Release(0, int(found["pri"])) if is_last_attempt(found) else outcome
-        text = f"released for {delay:.3g} s: {error}"
+        text = f"released with a delay of {delay:.3g} s: {error}"
         self._tell(logging.WARNING, "task-unknown", delivery, name[1:-1], text, delay=delay)
         return Release(delay, int(found["pri"]))
 

@@ -113,7 +113,7 @@ class Tasks:
         make.use(tube)  # likewise
         if errors is not None:
             if not text_of(errors, "errors"):  # reports would be taken for jobs, fail, and be reported
-                raise ValueError("errors is '': must be the end of a tube's name, or None for no reports")
+                raise ValueError("errors is '': must be a suffix for tube names, or None for no reports")
             make.use(f"TUBE{errors}")
         if lifespan is not None:
             function_of(lifespan, "lifespan")
@@ -310,7 +310,7 @@ class Tasks:
 
         def add(task: Task[P, R]) -> Task[P, R]:
             if not isinstance(task, Task):
-                raise TypeError("a schedule must be above @tasks.task, not below it")
+                raise TypeError("a schedule decorator must be above @tasks.task, not below it")
             given: Any = {**options, "name": options.get("name") or task.name}
             made = Schedule(moments=moments, task=task, **given)
             if made.name in self._schedules:
@@ -395,7 +395,7 @@ class Tasks:
         asyncio = sys.modules.get("asyncio")  # no event loop runs before its import
         if asyncio is not None and asyncio._get_running_loop() is not None:
             raise RuntimeError(
-                "a blocking call would block the event loop: await the call for asyncio "
+                "a blocking call would block the event loop: await the asyncio variant "
                 "instead (aput, aget, acancel, …), or use asyncio.to_thread"
             )
         client = self._of_threads.get()

@@ -95,7 +95,7 @@ class Values:
             fields = {each.name: self._tagged(getattr(value, each.name)) for each in _fields(type(value))}
             return {TYPE: self._name_of(type(value)), VALUE: fields}
         raise TypeError(
-            f"{type(value).__name__} is not serializable: must be JSON, or a type that docs/workers.md lists"
+            f"{type(value).__name__} is not serializable: must be a JSON type, or a type that docs/workers.md lists"
         )
 
     def _untagged(self, value: Any) -> Any:

@@ -58,7 +58,8 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="SIGTERM or SIGINT: reserve no more jobs, wait for running jobs, and give back the rest after --grace. "
         "A second signal gives them back at once, and a third ends the process.",
     )
-    parser.add_argument("app", metavar="MODULE:NAME", help="module and name of the Tasks, such as shop.jobs:tasks")
+    app = "module and name of the Tasks object, such as shop.jobs:tasks"
+    parser.add_argument("app", metavar="MODULE:NAME", help=app)
     add = functools.partial(add_option, parser)
     add(
         "--tube",
@@ -72,14 +73,14 @@ def make_parser() -> argparse.ArgumentParser:
         "--mode",
         choices=MODES,
         default="",
-        help="how the tubes of one list are served: by the priority of jobs, or by the weights of tubes, by jobs or by "
-        "time (default: priority)",
+        help="order in which the tubes of one list are served: priority (of jobs), weighted (tube weights, in jobs) or "
+        "fair (tube weights, in run time) (default: priority)",
     )
     add(
         "--weight",
         Kind("TUBE=N", read_weight),
         [],
-        f"with --mode: weight of a tube, 1 to {MAX_WEIGHT}; repeatable (default: that of its policy, or 1)",
+        f"with --mode: weight of a tube, 1 to {MAX_WEIGHT}; repeatable (default: the weight in its policy, or 1)",
         action="append",
     )
     add("--at-once", COUNT, AT_ONCE, "maximum number of running jobs of each tube")
@@ -90,24 +91,22 @@ def make_parser() -> argparse.ArgumentParser:
         "--max-jobs",
         COUNT,
         0,
-        "end after this many jobs; with --processes, another process replaces this one (default: no limit)",
+        "exit after this many jobs; with --processes, a new process replaces this one (default: no limit)",
     )
     add(
         "--max-memory",
         Kind("BYTES", read_size),
         0,
-        "end if the process has more memory after a job, such as 500MB; with --processes, another one replaces it "
-        "(default: no limit)",
+        "maximum memory of the process after a job, such as 500MB: exit above it; with --processes, a new process "
+        "replaces this one (default: no limit)",
     )
-    parser.add_argument(
-        "--burst", action="store_true", help="end when no job is ready and none runs; delayed jobs stay"
-    )
+    parser.add_argument("--burst", action="store_true", help="exit when no job is ready or running; delayed jobs stay")
     parser.add_argument(
         "--reload",
         action="store_true",
         help="for development: restart when a .py file in the working directory changes; needs watchfiles",
     )
-    add("--grace", SECONDS, GRACE, "time for running jobs after a stop signal")
+    add("--grace", SECONDS, GRACE, "grace period: time that running jobs have to finish after a stop signal")
     add(
         "--unknown-task-grace",
         SECONDS,

@@ -61,7 +61,7 @@ class Ended(NamedTuple):
     recycled: bool
 
     def __str__(self) -> str:
-        how = f"has ended with status {self.status}" if self.status >= 0 else f"was killed by signal {-self.status}"
+        how = f"exited with status {self.status}" if self.status >= 0 else f"was killed by signal {-self.status}"
         return f"worker process {self.pid} {how}"
 
 
@@ -112,7 +112,7 @@ class Processes:
     def _kill(self) -> None:
         while self._running:
             process = self._running.pop()
-            message = f"worker process {process.pid} did not end in time: killed"
+            message = f"worker process {process.pid} did not exit in time: killed"
             tell(log, logging.ERROR, "process-hung", message, pid=process.pid)
             _signal(process, signal.SIGKILL)
 
@@ -131,7 +131,8 @@ class Processes:
                     has_begun = ended.status != -signal.SIGTERM
                     return (ended.status if ended.status >= 0 else signals.FORCED) if has_begun else 0
                 if ended.recycled:
-                    tell(log, logging.INFO, "process-recycled", f"{ended} at its limit", pid=ended.pid)
+                    message = f"{ended} after reaching --max-jobs or --max-memory"
+                    tell(log, logging.INFO, "process-recycled", message, pid=ended.pid)
                     pause = FIRST_PAUSE
                     continue
                 if time.monotonic() - began >= STEADY:
@@ -209,7 +210,9 @@ def run_reloaded(arguments: Sequence[str]) -> None:
     try:
         import watchfiles
     except ImportError:
-        raise ImportError("--reload needs watchfiles: pip install './client[reload]'") from None
+        raise ImportError(
+            "--reload needs watchfiles: pip install './client[reload]' in a clone of beanstalk-server"
+        ) from None
     os.environ[BELOW] = "reload"
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which watchfiles relies on
     line = shlex.join(command_line(arguments))

@@ -204,7 +204,7 @@ class Worker(Consumers):
     def _tell_hang(self) -> None:
         """Stop, as no thread can run a job any more."""
         self._hangs = True
-        message = f"all {self._number} threads hang in functions that exceeded their timeout: the worker ends"
+        message = f"all {self._number} threads hang in functions that exceeded their timeout: the worker stops"
         tell(log, logging.ERROR, "threads-hang", message, threads=self._number)
         if not self.is_stopping:
             self._finish("all threads hang", self._grace)

@@ -91,7 +91,7 @@ class Selection:
     Attributes:
         ids: those that are named one by one; empty for all of a tube in a state.
         total: how many there are.
-        words: in words: "3 marked jobs", "all 120 buried jobs of tube mails".
+        words: in words: "3 selected jobs", "all 120 buried jobs of tube mails".
         state: in which they were shown; "" if that is not known.
         error: with which they have failed; "" for none.
     """
@@ -121,7 +121,7 @@ class Order:
     """What was ordered.
 
     Attributes:
-        what: in words, as a sentence without a period: "Delete 3 marked jobs".
+        what: in words, as a sentence without a period: "Delete 3 selected jobs".
         warning: what cannot be undone, or is not as one might think; "" for nothing.
         is_final: it cannot be undone.
         asks: it is asked once more, as are orders about MANY jobs and those that cannot be undone.
@@ -320,10 +320,10 @@ async def _select(visit: Visit, form: Form) -> Selection:
         return Selection([job.id for job in group.jobs], len(group.jobs), words, group.tube, state, group.error)
     ids = [read_number(text, "id") for text in form.get("id", [])]
     if not ids:
-        raise BadRequestError("No job is marked.")
+        raise BadRequestError("No jobs are selected.")
     if len(ids) > MAX_MARKED:
-        raise BadRequestError(f"More than {MAX_MARKED:,} jobs are marked.")
-    words = f"job {ids[0]}" if len(ids) == 1 else f"{len(ids):,} marked jobs"
+        raise BadRequestError(f"More than {MAX_MARKED:,} jobs are selected.")
+    words = f"job {ids[0]}" if len(ids) == 1 else f"{len(ids):,} selected jobs"
     tube = _one(form, "tube")
     return Selection(ids, len(ids), words, read_name(tube) if tube else "", _one(form, "state"))
 
@@ -351,7 +351,7 @@ async def _reschedule(visit: Visit, form: Form) -> Order:
         message = f"Bad delay {shown(delay, 30)!r}: must be seconds, or a number with a unit: 90, 30m, 2h, 1d."
         raise BadRequestError(message, field="delay") from None
     what = f"Reschedule {found.words} to {moment(time.time() + left)}"
-    warning = "A job that waits for the end of a group no longer waits for it."
+    warning = "A rescheduled job no longer waits for the end of a group."
     return Order(what, found.total, found.reorder(lambda each: make.reschedule(each, delay)), warning, about=found)
 
 
@@ -365,8 +365,8 @@ async def _reprioritize(visit: Visit, form: Form) -> Order:
 
 
 async def _bury(visit: Visit, form: Form) -> Order:
-    found = await select(visit, form, (), "The protocol can bury only single jobs: mark them.")
-    warning = "Each is reserved for a moment, which counts as a reserve. Reserved jobs are skipped."
+    found = await select(visit, form, (), "The protocol can bury only single jobs: select them.")
+    warning = "Each job is reserved briefly, which counts as a reserve. Reserved jobs are skipped."
     return Order(
         f"Bury {found.words}", found.total, lambda client: actions.bury(client, found.ids), warning, about=found
     )
@@ -381,11 +381,12 @@ async def _move(visit: Visit, form: Form) -> Order:
             return actions.copy(client, found.ids, target)
         return actions.in_parts(lambda part: client.move_jobs(found.tube, found.state, target, part), found.total)
 
-    warning = "They keep their ids, states, priorities and deadlines."
+    warning = "The jobs keep their ids, states, priorities and deadlines."
     if found.ids:
         warning = (
             "The protocol cannot move single jobs: each is put into the other tube as a new job with a new id, ready "
-            "or delayed, and then deleted. Its age, tries and attributes start again."
+            "or delayed, and then deleted. The new job keeps the body, priority, time to run and key. Its age, tries "
+            "and other attributes are reset."
         )
     return Order(f"Move {found.words} to tube {target}", found.total, steps, warning, asks=True, about=found)
 
@@ -397,7 +398,7 @@ async def _redrive(visit: Visit, form: Form) -> Order:
         f"Redrive {jobs_in_words(total)} of tube {tube}",
         total,
         lambda client: actions.in_parts(lambda part: client.redrive(tube, part), max(total, 1)),
-        "Each dead letter returns to its origin, ready, with all its tries. Other jobs stay.",
+        "Each dead letter returns to its origin as a ready job, with its tries reset to 0. Other jobs stay.",
         asks=True,
         about=Selection([], total, "", tube, "ready"),
     )
@@ -409,9 +410,9 @@ async def _redrive(visit: Visit, form: Form) -> Order:
 def _tubes(form: Form) -> list[str]:
     names = [read_name(name) for name in form.get("tube", [])]
     if not names:
-        raise BadRequestError("No tube is marked.")
+        raise BadRequestError("No tubes are selected.")
     if len(names) > MAX_MARKED:
-        raise BadRequestError(f"More than {MAX_MARKED:,} tubes are marked.")
+        raise BadRequestError(f"More than {MAX_MARKED:,} tubes are selected.")
     return names
 
 
@@ -451,7 +452,7 @@ async def _clear(visit: Visit, form: Form) -> Order:
     names = _tubes(form)
     total = sum((await _jobs_of_tubes(visit, names, MOVED_STATES)).values())
     return Order(
-        f"Clear {_tubes_in_words(names)}: delete {jobs_in_words(total)}, ready, delayed and buried",
+        f"Clear {_tubes_in_words(names)}: delete {jobs_in_words(total)} (ready, delayed and buried)",
         total,
         _for_tubes(names, lambda client, name: actions.once(client.clear_tube(name))),
         "Reserved jobs stay.",
@@ -464,7 +465,7 @@ async def _cancel_group(visit: Visit, form: Form) -> Order:
     name = read_name(_one(form, "name"))
     total = _in_states(await visit.user.client.stats_group(name), MOVED_STATES)
     return Order(
-        f"Delete {jobs_in_words(total)} of group {name}, ready, delayed and buried",
+        f"Delete {jobs_in_words(total)} of group {name} (ready, delayed and buried)",
         total,
         lambda client: actions.once(client.cancel_group(name)),
         "Reserved jobs stay. Jobs that wait for the group become ready when none is left.",
@@ -477,7 +478,7 @@ async def _kick_tubes(visit: Visit, form: Form) -> Order:
     totals = await _jobs_of_tubes(visit, names, ("buried",))
     total = sum(totals.values())
     return Order(
-        f"Kick {jobs_in_words(total)} that {'is' if total == 1 else 'are'} buried in {_tubes_in_words(names)}",
+        f"Kick {total:,} buried {'job' if total == 1 else 'jobs'} in {_tubes_in_words(names)}",
         total,
         _for_tubes(names, lambda client, name: actions.kick(client, name, "buried", totals.get(name, 0))),
         "They become ready at once.",
@@ -495,13 +496,13 @@ async def _pause(_: Visit, form: Form) -> Order:
     length = read_number(_one(form, "seconds"), "seconds", DEFAULT_PAUSE, MAX_TIMEOUT)
     if not length:
         raise BadRequestError("A pause must be at least 1 second.", field="seconds")
-    note, warning = f"paused for {length} s", "Workers get no jobs from it until then."
+    note, warning = f"paused for {length} s", "Workers get no jobs from a paused tube."
     return _set_pause(f"Pause {_tubes_in_words(names)} for {length} s", names, length, note, warning)
 
 
 async def _pause_until_resumed(_: Visit, form: Form) -> Order:
     names = _tubes(form)
-    note, warning = "paused until resumed", "Workers get no jobs from it until then."
+    note, warning = "paused until resumed", "Workers get no jobs from a paused tube."
     return _set_pause(f"Pause {_tubes_in_words(names)} until resumed", names, PAUSE_UNTIL_RESUMED, note, warning)
 
 
@@ -512,12 +513,12 @@ async def _resume(_: Visit, form: Form) -> Order:
 
 async def _drain(_: Visit, __: Form) -> Order:
     warning = "Every put gets DRAINING until drain mode ends or the server restarts. Workers continue."
-    what = "Drain the server: take no new jobs"
+    what = "Drain the server: accept no new jobs"
     return Order(what, None, lambda client: actions.once(client.drain(), "drains"), warning, asks=True)
 
 
 async def _undrain(_: Visit, __: Form) -> Order:
-    return Order("End drain mode", None, lambda client: actions.once(client.undrain(), "takes new jobs"))
+    return Order("End drain mode", None, lambda client: actions.once(client.undrain(), "accepts new jobs"))
 
 
 # ------------------------------------------------------------------------------------------- putting
@@ -584,7 +585,7 @@ async def _run_now(_: Visit, form: Form) -> Order:
         return f"job {new} is in tube {found['tube']}"
 
     warning = "A copy of the next firing's job is put now; the schedule continues as planned."
-    what = f"Run the firing of schedule {_one(form, 'schedule')} of {_moment(form)} now"
+    what = f"Run the firing of schedule {_one(form, 'schedule')} due at {_moment(form)} now"
     return _of_next_firing(form, what, put_copy, warning=warning, asks=True)
 
 
@@ -597,7 +598,7 @@ async def _skip(_: Visit, form: Form) -> Order:
         await client.delete(job.id)
         return f"the firing {_firing_key(form)} is skipped"
 
-    what = f"Skip the firing of schedule {_one(form, 'schedule')} at {_moment(form)}"
+    what = f"Skip the firing of schedule {_one(form, 'schedule')} due at {_moment(form)}"
     return _of_next_firing(form, what, delete, is_final=True)
 
 

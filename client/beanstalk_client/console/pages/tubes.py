@@ -21,7 +21,7 @@ COLUMNS: Final = {
     "puts": ("put/s", "puts"),
     "deletes": ("delete/s", "deletes"),
     "growth": ("growth/s", "growth"),
-    "age": ("next job", "next_age"),
+    "age": ("next job's age", "next_age"),
     "watching": ("workers", "watching"),
     "total": ("total", "total"),
 }
@@ -35,7 +35,7 @@ ONLY: Final[dict[str, tuple[str, Callable[[Tube], bool]]]] = {
     "paused": ("paused", lambda tube: bool(tube.pause_left)),
     "buried": ("with buried jobs", lambda tube: bool(tube.buried)),
     "waiting": ("with waiting workers", lambda tube: bool(tube.waiting)),
-    "throttled": ("held back by a policy", lambda _: True),
+    "throttled": ("throttled by a policy", lambda _: True),
 }
 
 

@@ -1,4 +1,4 @@
-// Keeps in the browser what its user has chosen, the theme and whether keys work, and applies it before a page is shown.
+// Stores the user's choices (theme, keyboard shortcuts) in the browser, and applies them before a page is shown.
 "use strict";
 (() => {
   const root = document.documentElement;

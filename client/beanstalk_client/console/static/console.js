@@ -5,29 +5,29 @@
   const one = (what, within = document) => within.querySelector(what);
   const read = (text) => new DOMParser().parseFromString(text, "text/html");
 
-  // What is live: parts of the page with an id are taken from the same page, asked for again.
+  // Live parts: the page is fetched again, and each part that has an id is replaced.
 
   let asking = false;
   let stale = false;
   const alive = one("#alive");
 
-  const busy = () => {  // the user works with what would be replaced
+  const busy = () => {  // the user is using a part that would be replaced
     const at = document.activeElement;
     return document.hidden || selects() || one("#help[open], [data-live] :active") || (at && at.closest("[data-live]") && at.matches("input:not([type=checkbox]), select, textarea"));
   };
 
-  const selects = () => {  // text that would be lost
+  const selects = () => {  // a selection of text that would be lost
     const text = getSelection();
     return !text.isCollapsed && Boolean(text.anchorNode.parentElement?.closest("[data-live]"));
   };
 
   // Rows keep their places while the page is used: what is about to be pressed does not change under the pointer.
 
-  const USED = 30_000;  // milliseconds after the last movement, mark or key
+  const USED = 30_000;  // milliseconds after the last pointer movement, click or key
   let used = Date.now();
   for (const kind of ["pointermove", "pointerdown", "keydown", "wheel"]) addEventListener(kind, () => { used = Date.now(); }, { passive: true });
 
-  const hold = (part, before) => {  // rows that have come are where the page has them
+  const hold = (part, before) => {  // known rows keep their order; new rows keep their position from the new page
     const place = new Map(before.map((row, number) => [row, number]));
     for (const body of all("tbody", part)) {
       const rows = [...body.rows];
@@ -92,7 +92,7 @@
     setInterval(() => { if (one("[data-busy]")) renew(); }, 700);
   }
 
-  // Buttons that cannot work yet: no row is marked, or what they need is not typed.
+  // Buttons are disabled until a row is selected and the value that they need is entered.
 
   const NEEDED = { move: "to", reschedule: "delay", reprioritize: "pri", pause: "seconds" };
 
@@ -104,14 +104,14 @@
       for (const button of all("button[name=op]", form)) {
         const needed = form.elements[NEEDED[button.value]];
         button.disabled = Boolean(none || (needed && !needed.value.trim()));
-        button.title = none ? "Mark a row first" : button.disabled ? `Enter ${needed.getAttribute("aria-label") || "a value"}` : "";
+        button.title = none ? "Select a row first" : button.disabled ? ["Enter a value", needed.getAttribute("aria-label")].filter(Boolean).join(": ") : "";
       }
     }
   };
 
   document.addEventListener("input", able);
 
-  // Marks: how many, and all of a page.
+  // Selected rows: their number, and the box that selects all of a page.
 
   const count = () => {
     able();
@@ -120,7 +120,7 @@
       if (!told) continue;
       const boxes = all("tbody input[type=checkbox]", form);
       const number = boxes.filter((box) => box.checked).length;
-      told.textContent = `${number} marked`;
+      told.textContent = `${number} selected`;
       const every = one("[data-all]", form);
       if (every) { every.checked = number > 0 && number === boxes.length; every.indeterminate = number > 0 && number < boxes.length; }
     }
@@ -134,7 +134,7 @@
     count();
   });
 
-  let last = null;  // with Shift, from the last mark to this one
+  let last = null;  // with Shift, from the last selected row to this one
   document.addEventListener("click", (event) => {
     const box = event.target;
     if (!(box instanceof HTMLElement) || !box.matches("tbody input[type=checkbox]")) return;
@@ -244,7 +244,7 @@
     unlock(form);
   };
 
-  const renewToken = async (form) => {  // whether it was that of a console that has been restarted since
+  const renewToken = async (form) => {  // whether the token was stale because the console was restarted
     const now = one("input[name=csrf]", read(await (await fetch(`${document.body.dataset.base}/tubes`)).text()))?.value;
     if (!now || now === form.elements.csrf.value) return false;
     form.elements.csrf.value = now;

@@ -103,7 +103,7 @@ class BeanstalkBackend(BaseTaskBackend):
         if retries is not None and not is_count(retries):
             raise InvalidTask(f"retries is {retries!r}; it must be a whole number, 0 or more.")
         if backoff is not None and not is_seconds(backoff, 0):
-            raise InvalidTask(f"backoff is {backoff!r}; it must be seconds or a text such as '5m', 0 or more.")
+            raise InvalidTask(f"backoff is {backoff!r}; it must be 0 or more: seconds, or a string such as '5m'.")
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Put a task as a job. Within a transaction, it exists if and only if that commits, with the option `outbox`;

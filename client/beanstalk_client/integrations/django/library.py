@@ -26,7 +26,7 @@ def _name() -> str:
         else:
             return name
     raise ImproperlyConfigured(
-        "tasks need Django 6.0, or on an earlier one the backport: "
+        "tasks need Django 6.0 or later, or the backport for earlier versions: "
         "pip install './client[django]' in a clone of beanstalk-server"
     )
 

@@ -78,27 +78,28 @@ def problems(given: Mapping[str, Any], queues: frozenset[str]) -> Iterator[tuple
     try:
         read_target(**target)
     except (TypeError, ValueError, OSError) as error:
-        yield f"the server's address is not valid: {error}", "Such as 'addresses': 'beanstalk://127.0.0.1:11300'."
+        yield f"the server's address is not valid: {error}", "For example: 'addresses': 'beanstalk://127.0.0.1:11300'."
     for name in TIMEOUTS:
         value = given.get(name)
         if value is not None and not (is_seconds(value, 0) and seconds_of(value)):
-            yield f"OPTIONS[{name!r}] is {value!r}", "It must be seconds or a text such as '5m', more than 0."
+            yield f"OPTIONS[{name!r}] is {value!r}", "It must be more than 0: seconds, or a string such as '5m'."
     if not is_seconds(options.ttr, 1):
-        yield f"OPTIONS['ttr'] is {options.ttr!r}", "It must be seconds or a text such as '5m', at least 1 second."
+        yield f"OPTIONS['ttr'] is {options.ttr!r}", "It must be at least 1 second: seconds, or a string such as '5m'."
     if not is_seconds(options.backoff, 0):
-        yield f"OPTIONS['backoff'] is {options.backoff!r}", "It must be seconds or a text such as '5m', 0 or more."
+        yield f"OPTIONS['backoff'] is {options.backoff!r}", "It must be 0 or more: seconds, or a string such as '5m'."
     if not is_count(options.retries):
         yield f"OPTIONS['retries'] is {options.retries!r}", "It must be a whole number, 0 or more."
     if options.result_ttl is not None:
         if not is_seconds(options.result_ttl, 1):
             what = f"OPTIONS['result_ttl'] is {options.result_ttl!r}"
-            yield what, "It must be seconds or a text such as '1h', at least 1 second; None keeps no results."
+            right = "It must be at least 1 second: seconds, or a string such as '1h'. With None, results are not kept."
+            yield what, right
         if not queues:
             what = "OPTIONS['result_ttl'] requires QUEUES"
             yield what, "Name all QUEUES: an id does not say which queue its task is in."
     if options.outbox is not None and options.outbox not in django_settings.DATABASES:
         what = f"OPTIONS['outbox'] is {options.outbox!r}"
-        yield what, "It must be the alias of a database, such as 'default'; None: tasks are put at once."
+        yield what, "It must be the alias of a database, such as 'default'. With None, tasks are put at once."
     elif options.outbox is not None and not apps.is_installed(OUTBOX_APP):
         yield "OPTIONS['outbox'] requires its app", f"Add {OUTBOX_APP!r} to INSTALLED_APPS, and migrate."
     for queue in sorted(queues):
@@ -106,6 +107,6 @@ def problems(given: Mapping[str, Any], queues: frozenset[str]) -> Iterator[tuple
             make.use(f"{options.prefix}{queue}")
         except (TypeError, ValueError) as error:
             yield (
-                f"queue {queue!r} has no valid name of a tube: {error}",
+                f"queue {queue!r} does not give a valid tube name: {error}",
                 "A tube must have 1 to 200 characters of A-Z a-z 0-9 - + / ; . $ _ ( ).",
             )

@@ -176,7 +176,7 @@ class DjangoTaskRunner:
         delay = unknown_delay(found, self._unknown_task_grace)
         if not delay:
             return None
-        text = f"job {delivery.job_id} is released for {delay:.3g} s: {error}"
+        text = f"job {delivery.job_id} is released with a delay of {delay:.3g} s: {error}"
         tell(log, logging.WARNING, "task-unknown", text, job=delivery.job_id, delay=delay)
         return Release(delay, int(found["pri"]))
 

@@ -30,7 +30,9 @@ from ...worker import DjangoTaskRunner, log
 
 
 class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
-    help = "Runs tasks from a beanstalk server. SIGTERM, SIGINT: wait for running tasks; a second one gives them back."
+    help = (
+        "Runs tasks from a beanstalk server. SIGTERM, SIGINT: wait for running tasks; a second signal gives them back."
+    )
 
     def add_arguments(self, parser: Any) -> None:
         add = functools.partial(add_option, parser)
@@ -38,8 +40,9 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         add("--queue", Kind("NAME", str), None, queues, action="append")
         add("--backend", Kind("ALIAS", str), DEFAULT_TASK_BACKEND_ALIAS, "alias of the backend in TASKS")
         add("--at-once", COUNT, AT_ONCE, "maximum number of running tasks")
-        add("--threads", COUNT, None, "number of threads for plain functions (default: as --at-once)")
-        add("--grace", SECONDS, GRACE, "time for running tasks after a stop signal; then they are given back")
+        add("--threads", COUNT, None, "number of threads for plain functions (default: same as --at-once)")
+        grace = "grace period: time that running tasks have to finish after a stop signal; then they are given back"
+        add("--grace", SECONDS, GRACE, grace)
         add(
             "--unknown-task-grace",
             SECONDS,

@@ -22,7 +22,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
     help = "Sends the jobs of committed transactions to a beanstalk server. SIGTERM, SIGINT: stop after this pass."
 
     def add_arguments(self, parser: Any) -> None:
-        app = "module and name of the Tasks (default: the server of the backend of --backend)"
+        app = "module and name of the Tasks object (default: use the server of --backend)"
         parser.add_argument("app", metavar="MODULE:NAME", nargs="?", help=app)
         add = functools.partial(add_option, parser)
         add("--backend", Kind("ALIAS", str), "default", "without MODULE:NAME: alias of the backend in TASKS")
@@ -60,5 +60,5 @@ def _connect(app: str | None, alias: str) -> Any:
     try:
         backend = backend_of(alias)
     except ImproperlyConfigured as error:
-        raise CommandError(f"name your Tasks, such as shop.jobs:tasks: {error}") from None
+        raise CommandError(f"name your Tasks object, such as shop.jobs:tasks: {error}") from None
     return Client(**backend.settings.client, encoding=None)

@@ -63,7 +63,7 @@ def test_an_address_in_each_form(written, found):
     ],
 )
 def test_what_is_no_address_is_refused(written):
-    with pytest.raises(ValueError, match=r"must be|a port is|no address"):
+    with pytest.raises(ValueError, match=r"must be|no address"):
         read_target(written)
 
 
@@ -87,7 +87,7 @@ def test_a_value_of_a_wrong_type_is_refused_with_what_would_be_right(written, op
 
 
 def test_a_port_beside_the_host_is_refused_with_what_would_be_right():
-    with pytest.raises(TypeError, match=r"encoding is 11300: .*host and port are one address, host:port"):
+    with pytest.raises(TypeError, match=r"encoding is 11300: .*write a host and a port as one address, host:port"):
         Client("127.0.0.1", 11300)
 
 

@@ -240,7 +240,7 @@ def test_jobs_that_do_not_come_are_an_error(ask, statistics, when, monkeypatch):
     when("_reserve", pause)
     status, out, err = ask()
     assert (status, out) == (1, "")
-    assert "no job within 0 s: another worker takes its jobs, or it is paused\n" in err
+    assert "no job within 0 s: another worker reserves its jobs, or the tube is paused\n" in err
     statistics()
 
 
@@ -251,7 +251,9 @@ def test_a_body_that_is_too_large_is_refused(ask, statistics):
     statistics()
 
 
-@pytest.mark.parametrize(("consume", "status", "end"), [("bench-*", 0, "at the end\n"), ("x", 1, "lacks the right\n")])
+@pytest.mark.parametrize(
+    ("consume", "status", "end"), [("bench-*", 0, "at the end\n"), ("x", 1, "lacks the right to run this command\n")]
+)
 def test_it_needs_the_rights_to_produce_and_consume_and_no_others(consume, status, end, run, capsys):
     user = UserConfig(name="u", produce=("bench-*",), consume=(consume,))
     server = run(listeners=(ListenerConfig(address="127.0.0.1:0", user="u"),), users=(user,))
@@ -272,4 +274,4 @@ def test_without_a_server_there_is_the_usual_error(capsys):
 @pytest.mark.parametrize(("busy", "says"), [(0, True), (10, False)])
 def test_a_client_that_is_the_limit_says_so(busy, says, ask, monkeypatch):
     monkeypatch.setattr(bench, "BUSY", busy)
-    assert ("this client used a whole core: the server may be faster\n" in ask()[2]) is says
+    assert ("the client used a full CPU core and may be the bottleneck: the server may be faster\n" in ask()[2]) is says

@@ -263,7 +263,7 @@ def test_put_with_all_that_can_be_demanded(ours, ask, read):
     assert (found := read(ours, "stats", "--job", str(job)))["max-tries"] == 3
     assert found["key"] == "k"
     status, _, err = ask(ours, "put", "t", "two", "--key", "k")
-    assert (status, f"job {job} has the key" in err) == (1, True)
+    assert (status, f"job {job} already has the key" in err) == (1, True)
     assert read(ours, "put", "t", "two", "--key", "k", "--replace")["id"] == job
     at = read(ours, "put", "t", "--at", "2100-01-01T00:00+00:00", "x")["id"]
     left = 4102444800 - time.time()
@@ -322,10 +322,10 @@ def test_groups(ours, ask, read):
 
 def test_drain_and_undrain(ours, ask, read):
     name = "{}:{}".format(*ours.address)
-    assert ask(ours, "drain") == (0, f"{name} is in drain mode: it takes no new jobs\n", "")
+    assert ask(ours, "drain") == (0, f"{name} is in drain mode: it accepts no new jobs\n", "")
     status, _, err = ask(ours, "put", "t", "x")
     assert (status, "drain mode" in err) == (1, True)
-    assert ask(ours, "undrain") == (0, f"{name} takes new jobs\n", "")
+    assert ask(ours, "undrain") == (0, f"{name} accepts new jobs\n", "")
     assert [read(ours, each)["draining"] for each in ("drain", "undrain")] == [True, False]
     assert ask(ours, "put", "t", "x")[0] == 0
 
@@ -451,7 +451,7 @@ def test_show_finds_the_report_of_a_dead_letter(run, read):
         worker.use("t.errors")
         worker.put_with(json.dumps({"job": job, "error": "why"}), key=f"job-{job}")
     found = read(server, "show", str(job))
-    assert found["why"] == "it comes from t (a worker released it); no client watches its tube"
+    assert found["why"] == "it comes from t (a worker released it); no client is watching its tube"
     assert found["report"] == {"job": job, "error": "why"}
 
 
@@ -564,7 +564,7 @@ def test_the_jobs_of_a_tube_are_listed_by_state(ours, ask, read):
     header, row = ask(ours, "ls", "t", "delayed")[1].splitlines()
     assert dict(zip(header.split("\t"), row.split("\t"), strict=True))["key"] == "k"
     status, out, err = ask(ours, "ls", "t", "--limit", "2")
-    assert (status, len(out.splitlines()), err) == (0, 3, "the first 2; there are more (--limit)\n")
+    assert (status, len(out.splitlines()), err) == (0, 3, "showing the first 2 jobs; use --limit to show more\n")
     assert ask(ours, "ls", "t", "--limit", "4")[2] == ""
     assert ask(ours, "ls", "nothing") == (1, "", "beanstalk ls: tube nothing: not found\n")
 
@@ -710,7 +710,7 @@ def test_a_url_names_a_server_and_its_token_is_not_shown(ours, ask):
     assert ask.alone("ping", "--server", f"beanstalk://{host}:{port}")[0] == 0
     status, _, err = ask.alone("ping", "--server", "beanstalk://:secret@queue.invalid")
     assert (status, err) == (
-        2, "beanstalk ping: warning: other users of this machine can read the token in the arguments: use "
+        2, "beanstalk ping: warning: other users of this machine can read the token on the command line: use "
         "--token-file, BEANSTALK_TOKEN or BEANSTALK_SERVER\n"
         "beanstalk ping: beanstalk://queue.invalid: refused to send the token without TLS: use --tls "
         "or --tls-ca FILE\n"
@@ -739,7 +739,7 @@ def test_tls_and_a_token(run, ask, tmp_path, monkeypatch):
     known = [*trusting, "--token-file", str(tmp_path / "token")]
     assert ask(server, "put", "mail-1", "x", *known)[:2] == (0, "1\n")
     assert ask(server, "put", "other", "x", *known)[::2] == (
-        1, "beanstalk put: tube other: refused: this user lacks the right\n"
+        1, "beanstalk put: tube other: refused: this user lacks the right to run this command\n"
     )  # fmt: skip
     status, _, err = ask(server, "put", "mail-1", "x", *trusting)
     assert (status, "requires a valid token" in err) == (1, True)
@@ -772,7 +772,7 @@ def test_tls_with_a_server_that_has_none_is_not_waited_for_for_ever(ask):
         status, _, err = ask.alone("ping", "--server", address, "--tls", "--answer-within", "0.05")
     assert status == 69
     assert err.startswith(
-        f"beanstalk ping: {address}: no answer within 0.05 s (--answer-within); the server may not use TLS"
+        f"beanstalk ping: {address}: no answer within 0.05 s (--answer-within); perhaps the server does not use TLS"
     )
 
 

@@ -12,12 +12,18 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
 @pytest.mark.parametrize(
     ("job", "tube", "report", "why"),
     [
-        ({"state": "reserved"}, {}, None, "a worker has it, for 40 s more unless it touches it (reserves: 3)"),
+        (
+            {"state": "reserved"},
+            {},
+            None,
+            "a worker has reserved it; its time to run ends in 40 s unless the worker touches it (reserves: 3)",
+        ),
         (
             {"state": "reserved", "client": "shop/web-3/4711", "reserved-for": 20},
             {},
             None,
-            "shop/web-3/4711 reserved it 20 s ago, for 40 s more unless it touches it (reserves: 3)",
+            "shop/web-3/4711 reserved it 20 s ago; its time to run ends in 40 s unless the worker touches it "
+            "(reserves: 3)",
         ),
         ({"state": "delayed"}, {}, None, "it is ready in 40 s"),
         ({"state": "delayed", "releases": 2}, {}, None, "a worker released it (releases: 2); it is ready in 40 s"),
@@ -47,7 +53,7 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
             "failure 13 of 13: its worker disconnected; there is no report",
         ),
         ({"state": "ready"}, {}, None, "no worker has taken it yet"),
-        ({"state": "ready"}, {"current-watching": 0}, None, "no client watches its tube"),
+        ({"state": "ready"}, {"current-watching": 0}, None, "no client is watching its tube"),
         (
             {"state": "ready"},
             {"pause-time-left": 9},
@@ -60,7 +66,7 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
             None,
             "its tube is paused until resumed (beanstalk resume mail)",
         ),
-        ({"state": "ready"}, {"throttled": 1}, None, "its tube has reached the pace that its policy allows"),
+        ({"state": "ready"}, {"throttled": 1}, None, "its tube has reached the rate or max-reserved of its policy"),
         (
             {"state": "ready", **COUNTED},
             {},
@@ -71,7 +77,7 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
             {"state": "ready", **COUNTED, "tries": 0, "reason": "expired", "origin": "mail"},
             {"current-watching": 0},
             None,
-            "it comes from mail (its time to live ended); no client watches its tube",
+            "it comes from mail (it expired); no client is watching its tube",
         ),
     ],
 )

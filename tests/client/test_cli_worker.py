@@ -390,7 +390,7 @@ def test_a_worker_stops_although_there_is_no_server_any_more(work, tube):
     worker.process.send_signal(signal.SIGTERM)
     worker.go()
     assert worker.process.wait(60) == 0
-    assert "connection lost; it may run twice" in worker.said()
+    assert "connection lost; the job may run twice" in worker.said()
 
 
 def test_a_worker_without_a_server_or_a_command_does_not_begin(server, work, tmp_path):
@@ -411,7 +411,9 @@ def test_a_command_that_cannot_be_started_leaves_its_job(server, queue, work, tm
     program.unlink()
     job = queue.put("x")
     becomes(queue, job, "delayed")
-    worker.says("not started after 0.0 s, released for 3600 s: cannot start the command: No such file or directory")
+    worker.says(
+        "not started after 0.0 s, released with a delay of 3600 s: cannot start the command: No such file or directory"
+    )
 
 
 def test_the_policy_of_a_tube_decides_where_no_backoff_is_given(run, work, tube):

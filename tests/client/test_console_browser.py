@@ -159,7 +159,7 @@ ORDERS = {
     "redrive a dead tube": ("/failures", "until graves|press Redrive tube…|sure", "fragile 2 0 0"),
     "run a schedule": ("/schedules", "press Run now|sure", "reports 1 1 0"),
     "skip a firing": ("/schedules", "press Skip next…|sure", "reports 0 0 0"),
-    "drain": ("/cluster", "until version|press Drain…|sure|press End drain mode|until takes new jobs", "mails 3 2 3"),
+    "drain": ("/cluster", "until version|press Drain…|sure|press End drain mode|until accepts new jobs", "mails 3 2 3"),
 }
 """Each with its page, what is done there, and what the server must then say."""
 # fmt: on
@@ -219,7 +219,7 @@ def test_keys_lead_everywhere(browse, shop):
     assert not page.locator("#help").is_visible()
     person.go("/tube?name=many")
     press("j"), press("j"), press("x"), press("k"), press("x")
-    assert page.locator("[data-marked]").inner_text() == "2 marked"
+    assert page.locator("[data-marked]").inner_text() == "2 selected"
     assert page.locator("tr.on").get_attribute("data-row") == page.locator("tbody tr").first.get_attribute("data-row")
     press("]")
     page.wait_for_url("**from=*")

@@ -61,7 +61,7 @@ def test_what_is_refused(arguments, told, capsys):
 )
 def test_a_token_in_the_arguments_causes_a_warning(arguments, instead, capsys):
     assert main(["console", *arguments]) == 2
-    warning = "warning: other users of this machine can read the token in the arguments: use"
+    warning = "warning: other users of this machine can read the token on the command line: use"
     assert capsys.readouterr().err.startswith(f"beanstalk console: {warning} {instead}\n")
 
 

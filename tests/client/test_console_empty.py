@@ -128,7 +128,7 @@ async def test_other_empty_pages_say_what_belongs_there(queue, visitor):
     assert commands(await visitor.get("/clients"))[0].endswith(" work default -- cat")
     (cluster,) = commands(await visitor.get("/cluster"))
     run_it(cluster)
-    assert "Each order that is given in this console comes here" in (await visitor.get("/log")).text
+    assert "Each action in this console is listed here" in (await visitor.get("/log")).text
     for path in ("/tubes?q=none", "/clients?q=none"):
         page = await visitor.get(path)
         assert commands(page) == [] and f'<a href="{path.partition("?")[0]}">All' in page.text

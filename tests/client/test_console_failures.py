@@ -41,7 +41,7 @@ def test_jobs_are_grouped_by_tube_task_and_error():
     assert {each.error for each in groups[1:]} == {
         "ValueError: order 4",
         "its time to run ended",
-        "its time to live ended",
+        "it expired",
     }
     assert next(each.key for each in group(jobs[::-1])) == groups[0].key
 

@@ -72,8 +72,8 @@ async def test_a_server_that_is_away_is_told():
         ),
         (b"HTTP/1.1 200 OK\r\n\r\nx 15", {"x": [({}, 15.0)]}),
         (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", "the server answered with status 401"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx 1", "malformed answer"),
-        (b"", "malformed answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx 1", "malformed response"),
+        (b"", "malformed response"),
     ],
 )
 async def test_answers_over_http(answer, told):

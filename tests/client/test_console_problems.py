@@ -26,7 +26,7 @@ def told(*tubes, server=None, problem=""):
         ({"current-jobs-ready": 3, "pause-time-left": 9}, "1 tube with ready jobs is paused."),
         ({"current-jobs-buried": 1}, "1 job is buried in 1 tube."),
         ({"current-jobs-buried": 2000}, "2,000 jobs are buried in 1 tube."),
-        ({"throttled": 1}, "1 tube is held back by the pace of its policy."),
+        ({"throttled": 1}, "1 tube is throttled by its policy."),
     ],
 )
 def test_what_is_wrong_with_a_tube(figures, text):
@@ -43,7 +43,7 @@ def test_several_tubes_are_one_problem():
 @pytest.mark.parametrize(
     ("figures", "text"),
     [
-        ({"draining": "true"}, "The server is in drain mode: it takes no new jobs."),
+        ({"draining": "true"}, "The server is in drain mode: it accepts no new jobs."),
         ({"current-memory": 92, "max-memory": 100}, "Jobs use 92% of --max-memory."),
         ({"refused-jobs": 2}, "2 puts were refused by policies since the server started."),
         (

@@ -36,7 +36,7 @@ def refused(capsys, *arguments):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--tube", "webhooks"], "beanstalk-deliver: --tube: a tube is named twice"),
+        (["--tube", "webhooks"], "beanstalk-deliver: --tube: webhooks is named twice"),
         (["--server", "beanstalk://host:port"], "beanstalk-deliver: --server: "),
         (["--server", "beanstalk://:secret@example.com"], "refused to send the token without TLS"),
         (["--token-file", "/nowhere"], "beanstalk-deliver: --token-file: /nowhere: No such file or directory"),

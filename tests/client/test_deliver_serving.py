@@ -89,7 +89,7 @@ WAYS = {
     "/error": (response(500, b"out of order"), "status 500 (try 3 of 3)"),
     "/busy": (response(429, Retry_After="99999999999999999999"), "status 429 (try 3 of 3)"),
     "/never": (receivers.never, " within 0.3 s (try 3 of 3)"),
-    "/close": (receivers.close, "closed before an answer (try 3 of 3)"),
+    "/close": (receivers.close, "closed before a response (try 3 of 3)"),
     "/loop": (response(302, Location="/loop"), "more than 3 redirects (try 3 of 3)"),
     "/inside": (
         response(302, Location="http://10.0.0.1/"),

@@ -83,12 +83,15 @@ def test_the_first_line_that_matches_counts():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no secrets: must have"),
-        ("# nothing", "no secrets: must have"),
-        (f"a.example {NEW}\nb.example", "line 2: must be a pattern"),
-        (NEW, "line 1: must be a pattern"),
-        (f"{NEW} {OLD}", "line 1: must be a pattern"),
-        ("a.example hunter2hunter2hunter2hunter2", "line 1: a secret must be whsec_ and 24 to 64 bytes in base64"),
+        ("", "no secrets: each line must have"),
+        ("# nothing", "no secrets: each line must have"),
+        (f"a.example {NEW}\nb.example", "line 2: must have a pattern"),
+        (NEW, "line 1: must have a pattern"),
+        (f"{NEW} {OLD}", "line 1: must have a pattern"),
+        (
+            "a.example hunter2hunter2hunter2hunter2",
+            "line 1: a secret must be whsec_ followed by 24 to 64 bytes in base64",
+        ),
         ("a.example whsec_hunter2!", "line 1: a secret must be"),
         ("a.example whsec_aHVudGVyMg==", "this one has 7"),
         ("a.example whsec_" + base64.b64encode(b"h" * 65).decode(), "this one has 65"),

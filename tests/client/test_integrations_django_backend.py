@@ -288,7 +288,7 @@ def errors_of(**parameters):
         ({"timeout": 0}, "OPTIONS['timeout'] is 0"),
         ({"result_ttl": 0}, "OPTIONS['result_ttl'] is 0"),
         ({"result_ttl": True}, "OPTIONS['result_ttl'] is True"),
-        ({"prefix": "a b"}, "queue 'default' has no valid name of a tube"),
+        ({"prefix": "a b"}, "queue 'default' does not give a valid tube name"),
     ],
 )
 def test_check_says_what_is_wrong_with_the_settings_and_what_would_be_right(options, what):

@@ -217,6 +217,6 @@ async def test_a_blocking_call_in_an_event_loop_is_an_error_before_it_blocks():
 
     for call in calls.values():
         with pytest.raises(
-            RuntimeError, match=r"^a blocking call would block the event loop: await the call for asyncio"
+            RuntimeError, match=r"^a blocking call would block the event loop: await the asyncio variant"
         ):
             call()

@@ -93,7 +93,7 @@ def test_runs_until_a_signal(shop):
         ("nosuch://x", "DATABASE_URL: "),
         ("$NOWHERE_AT_ALL", "no variable NOWHERE_AT_ALL"),
         ("oracle+oracledb://x", "DATABASE_URL: "),
-        ("postgresql://u:p@ss:secret@h:abc/x", "DATABASE_URL: must be a URL of SQLAlchemy\n"),
+        ("postgresql://u:p@ss:secret@h:abc/x", "DATABASE_URL: must be an SQLAlchemy URL\n"),
     ],
 )
 def test_a_bad_url_is_a_usage_error(shop, monkeypatch, capsys, url, told):

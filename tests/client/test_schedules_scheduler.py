@@ -401,7 +401,7 @@ def test_a_plan_that_nobody_can_read_is_written_anew(times, queue, caplog):
     queue.put_keyed("plan/note", b"hello", delay=DAY)
     go_on(times, [scheduler(schedule(every(minutes=5)))], BEGAN + HOUR, queue)
     assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
-    assert any("schedule note starts with a new plan" in message for message in caplog.messages)
+    assert any("schedule note: the plan is unreadable, starting a new one" in message for message in caplog.messages)
 
 
 def test_a_plan_that_somebody_has_made_up_stops_no_scheduler(times, queue, caplog):
@@ -413,7 +413,7 @@ def test_a_plan_that_somebody_has_made_up_stops_no_scheduler(times, queue, caplo
     queue.put_with(made_up.replace(b'"tube": "work"', b'"tube": "no tube"'), key="plan/note", delay=DAY, replace=True)
     go_on(times, [scheduler(schedule(every(minutes=5)))], BEGAN + HOUR, queue)
     assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
-    assert any("schedule note starts with a new plan" in message for message in caplog.messages)
+    assert any("schedule note: the plan is unreadable, starting a new one" in message for message in caplog.messages)
     assert any("xxx not planned, retrying: ValueError" in message for message in caplog.messages)
 
 

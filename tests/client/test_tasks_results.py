@@ -382,8 +382,8 @@ def test_a_task_that_waits_for_its_own_tube_is_warned_of_once(queue, caplog):
         own.run()
     warned = [record.getMessage() for record in caplog.records if record.event == "waits-for-own-tube"]
     assert warned == [
-        "task waits waits for a result of its own tube shop: if such tasks fill all slots or threads of the workers, "
-        "none of them ends; give the task it waits for another tube"
+        "task waits waits for a result of its own tube shop: workers deadlock if such tasks fill all their slots or "
+        "threads; use a different tube for the task that it waits for"
     ]
 
 

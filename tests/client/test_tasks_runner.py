@@ -342,7 +342,7 @@ def test_a_coroutine_that_does_not_end_when_it_is_cancelled_is_given_up_and_goes
     stubborn.put()
     end.put()
     queue.run()
-    assert reports(queue)[0]["error"].endswith("timed out after 0.01 s, and continues although it was cancelled")
+    assert reports(queue)[0]["error"].endswith("timed out after 0.01 s and was cancelled, but continues to run")
     assert cancelled == [1, "goes on"]
 
 

@@ -133,5 +133,5 @@ def test_a_program_puts_groups_and_limits():
         assert tasks.group().cancel() == 0
         assert asyncio.run(again.astats())["state"] == "ended"
         assert asyncio.run(again.acancel()) == 0
-        with pytest.raises(TypeError, match="neither a task nor a call"):
+        with pytest.raises(TypeError, match="must be a task, or a call"):
             group.add(print)

@@ -115,7 +115,7 @@ def test_each_exit_without_a_request_is_an_error_and_one_more_attempt(caplog, mo
         asyncio.run(story(status))
         record = caplog.records[0]
         assert (record.levelname, record.event, record.status) == ("ERROR", "process-ended", status)
-        assert f"has ended with status {status} without a stop signal; restarting in" in caplog.text
+        assert f"exited with status {status} without a stop signal; restarting in" in caplog.text
         assert {message[-7:] for message in caplog.messages} >= {"0.001 s", "0.004 s"}
 
 
@@ -140,7 +140,7 @@ def test_one_that_ignores_the_signal_is_killed(tmp_path, monkeypatch, caplog, si
     monkeypatch.setattr(processes, "KILL_AFTER", 0.1)
     program = f"trap '' TERM; : > {tmp_path}/$$; exec sleep 1000"
     assert asyncio.run(stopped_after(program, grace=0.1, signals=signals, directory=tmp_path)) == 1
-    assert caplog.text.count("did not end in time: killed") == 2
+    assert caplog.text.count("did not exit in time: killed") == 2
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)", "os.kill(os.getpid(), signal.SIGTERM)"])
@@ -159,7 +159,7 @@ async def leave():
     client.put_with(b'{"task": "leave"}', tries=1)
     if end != "sys.exit(0)":
         eventually(lambda: len(started(worker)) == 3, "another one has started", 60)
-        assert "has ended with status 0 without a stop signal" in worker.log
+        assert "exited with status 0 without a stop signal" in worker.log
     client.put(b'{"task": "note", "args": [1]}')
     eventually(lambda: worker.lines == ["note 1"], "it has run")
     assert worker.process.poll() is None
@@ -191,7 +191,10 @@ def test_a_process_at_its_limit_is_replaced_at_once(work, option, client):
     eventually(lambda: len(started(worker)) >= 3, "another one has started", 60)
     eventually(lambda: len(worker.lines) == 20, "all have run", 60)
     assert sorted(worker.lines) == sorted(f"plain {number}" for number in range(20))
-    assert f"{option[0]}: " in worker.log and "has ended with status 0 at its limit" in worker.log
+    assert (
+        f"{option[0]}: " in worker.log
+        and "exited with status 0 after reaching --max-jobs or --max-memory" in worker.log
+    )
     assert "ERROR" not in worker.log
     assert worker.stop() == 0
 
@@ -241,7 +244,9 @@ def test_at_its_limit_a_worker_has_begun_no_more_jobs_and_waits_for_no_lifespan(
 def test_reload_without_watchfiles_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     assert main(["program:tasks", "--reload"]) == 2
-    assert capsys.readouterr().err == "beanstalk-worker: --reload needs watchfiles: pip install './client[reload]'\n"
+    assert capsys.readouterr().err == (
+        "beanstalk-worker: --reload needs watchfiles: pip install './client[reload]' in a clone of beanstalk-server\n"
+    )
     assert BELOW not in os.environ
 
 

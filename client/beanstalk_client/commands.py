@@ -1422,7 +1422,7 @@ class Commands(Generic[TBody]):
 
     @extension
     def drain(self) -> Command[None]:
-        """Puts the server into drain mode: it takes no new jobs, and everything else goes on.
+        """Puts the server into drain mode: it accepts no new jobs, and everything else goes on.
 
         Example:
             queue.drain()

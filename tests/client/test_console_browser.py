@@ -628,7 +628,7 @@ def test_an_error_is_shown_in_the_form_and_nothing_typed_is_lost(browse, shop):
     person.fill("Priority", "5")
     shop.queue.drain()
     person.press("Put", stays=True)
-    person.until("takes no new jobs")
+    person.until("in drain mode")
     assert page.locator("[role=alert]").count() == 1 and page.locator("[aria-invalid]").count() == 0
     shop.queue.undrain()
     page.route("**/order", lambda route: route.abort())

@@ -264,7 +264,7 @@ async def test_what_nobody_can_run_is_buried_and_the_log_says_why(address, tube,
                 await (await broker.find_task("double").kiq(1)).wait_result(timeout=60)
                 await eventually_async(lambda: jobs(address, tube) == {"buried": 2}, "both are buried")
         assert [record.event for record in caplog.records] == ["message-buried"] * 2
-        assert "not a message of taskiq" in caplog.text
+        assert "not a taskiq message" in caplog.text
         assert f"task 'foreign-{tube}' is not registered" in caplog.text
 
 

@@ -59,5 +59,5 @@ def test_one_that_does_not_answer_is_an_error_that_names_the_image(engine):
     engine.answers = False
     server = BeanstalkContainer()
     server._wait_strategy.with_startup_timeout(1).with_poll_interval(0.1)
-    with pytest.raises(TimeoutError, match="beanstalk-server has not answered within 1 seconds"), server:
+    with pytest.raises(TimeoutError, match="beanstalk-server did not answer within 1 seconds"), server:
         raise AssertionError

@@ -162,7 +162,7 @@ async def test_a_server_that_is_slow_is_a_problem_until_it_answers():
     await asyncio.sleep(0)
     assert sampler.problem == ""
     clock.now += 4
-    assert sampler.problem == "no reply for 4 s"
+    assert sampler.problem == "no answer for 4 s"
     answers.set()
     await sampling
     assert sampler.problem == ""

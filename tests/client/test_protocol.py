@@ -108,7 +108,7 @@ CONVERSATIONS["stats"] = (*CONVERSATIONS["stats"][:2], {"id": 12, "os": "a: b", 
 
 ERRORS = {
     **{word + b"\r\n": (error, f"{word.decode()}: {error.meaning}") for word, error in errors.REPLIES.items()},
-    b"EXISTS 17\r\n": (errors.ExistsError, "EXISTS: job 17 has the key, or its key is still held"),
+    b"EXISTS 17\r\n": (errors.ExistsError, "EXISTS: job 17 already has the key, or its key is still held"),
     b"TOO_LATE 17\r\n": (errors.TooLateError, str(errors.TooLateError())),
     b"BURIED\r\n": (errors.BuriedError, str(errors.BuriedError())),
     b"BURIED 17\r\n": (errors.BuriedError, f"BURIED: job 17: {errors.BuriedError.meaning}"),
@@ -400,7 +400,7 @@ def test_a_refusal_does_not_tell_what_the_server_knows(reply):
     ],
 )
 def test_what_no_server_would_take_is_no_command(make):
-    with pytest.raises(ValueError, match=r"must be|cannot be combined|require|is not a command"):
+    with pytest.raises(ValueError, match=r"must be|cannot be combined|require|is not an extension"):
         make()
 
 
@@ -441,7 +441,7 @@ def test_every_duration_may_be_a_text_or_a_timedelta(make):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make.put(b"x", delay=None), "delay is None: must be seconds, a timedelta, or have a unit"),
+        (lambda: make.put(b"x", delay=None), "delay is None: must be seconds, a timedelta, or a number with a unit"),
         (lambda: make.reserve([1]), r"timeout is \[1\]: must be seconds"),
         (lambda: make.put(b"x", "high"), "priority is 'high': must be a whole number"),
         (lambda: make.delete("7"), "id is '7': must be a whole number"),

@@ -192,7 +192,7 @@ def test_durations_may_be_texts_and_timedeltas(tasks, queue):
     queue.advance("14m")
     assert queue.run("59s") == 0
     assert queue.run(datetime.timedelta(seconds=1)) == 1
-    with pytest.raises(ValueError, match="delay is 'soon': must be seconds, a timedelta, or have a unit"):
+    with pytest.raises(ValueError, match="delay is 'soon': must be seconds, a timedelta, or a number with a unit"):
         note.delay("soon")
     with pytest.raises(ValueError, match="ttl is -1: must be from 0 to 4294967295"):
         note.ttl(-1)

@@ -146,7 +146,9 @@ def duration(text: str) -> float:
     except ValueError:
         seconds = math.inf
     if seconds > MAX_SECONDS:
-        raise argparse.ArgumentTypeError(f"bad duration {text!r}: must be seconds, or have a unit: 90s, 10m, 2h, 1d")
+        raise argparse.ArgumentTypeError(
+            f"bad duration {text!r}: must be seconds, or a number with a unit: 90s, 10m, 2h, 1d"
+        )
     return seconds
 
 

@@ -139,7 +139,7 @@ ORDERS = {
     "delete all": ("/tube?name=mails&state=buried", "choose all 3|press Delete…|sure", "mails 3 2 0"),
     "find and delete": (
         "/tube?name=mails&state=ready",
-        "fill Text=for mr|press Search ready jobs|until 2 found|choose all that|press Delete…|sure", "mails 1 2 3",
+        "fill Text=for mr|press Search ready jobs|until 2 found|choose all found|press Delete…|sure", "mails 1 2 3",
     ),
     "pause": ("/tube?name=mails", "fill Length of the pause in seconds=90|press Pause", "mails paused 90"),
     "pause until resumed": ("/tube?name=mails", "press Pause until resumed", "mails paused 4294967295"),
@@ -248,11 +248,11 @@ def test_a_page_is_live_and_keeps_marks_focus_and_order(browse, shop):
     page = person.page
     person.go("/tubes?sort=name")
     person.until("paused")
-    page.get_by_label("Mark tube mails", exact=True).check()
+    page.get_by_label("Select tube mails", exact=True).check()
     page.locator("tbody a", has_text="reports").first.focus()
     put(shop.queue, "mails", *[b"x"] * 40)
     page.locator("tr[data-row=mails] td", has_text=re.compile("^43$")).wait_for()
-    assert page.get_by_label("Mark tube mails", exact=True).is_checked()
+    assert page.get_by_label("Select tube mails", exact=True).is_checked()
     assert page.evaluate("document.activeElement.textContent") == "reports"
     assert page.locator("#alive").inner_text() == "live"
 
@@ -518,7 +518,7 @@ def test_a_slow_server_holds_up_no_page_of_what_has_been_sampled(browse, beansta
     for path in ("/cluster", "/log", "/tubes", "/"):
         assert person.go(path).status == 200
     assert time.monotonic() - began < 5
-    person.until("does not answer: no reply for . s")
+    person.until("does not answer: no answer for . s")
     beanstalkd.send_signal(signal.SIGCONT)
     person.page.get_by_text("The server does not answer").wait_for(state="detached")
 

@@ -77,7 +77,7 @@ compatibility: $(VENV)/installed $(VENV)/developer debian    ## write docs/compa
 fuzz: $(VENV)/installed $(VENV)/developer debian    ## compare random scripts with beanstalkd: make fuzz SECONDS=600
 	$(VENV)/bin/python -m conformance.compare.fuzz --seconds $(SECONDS) $(ARGS)
 
-record: $(VENV)/installed $(VENV)/developer debian    ## run the endless tests, and add to docs/tested.md: make record MINUTES=60
+record: $(VENV)/installed $(VENV)/developer debian    ## run the open-ended tests, and add to docs/tested.md: make record MINUTES=60
 	$(VENV)/bin/python -m harness.record --minutes $(or $(MINUTES),30) $(ARGS)
 
 cluster: $(VENV)/installed debian    ## run Redis with two replicas and two nodes on this machine, until Ctrl-C

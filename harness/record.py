@@ -1,4 +1,4 @@
-"""Runs the endless tests for some minutes, and adds what they have covered to the table of docs/tested.md.
+"""Runs the open-ended tests for some minutes, and adds what they have covered to the table of docs/tested.md.
 
 python -m harness.record --minutes 30
 

@@ -1,4 +1,4 @@
-"""The table of what the endless tests have covered: it is read, added to and written."""
+"""The table of what the open-ended tests have covered: it is read, added to and written."""
 
 import pytest
 

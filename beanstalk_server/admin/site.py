@@ -161,7 +161,9 @@ class Site:
         host = "".join(request.headers.get("host", ()))
         if not policy.answers_to(host):
             self._note(request.name, "unknown name in the Host header")
-            return say(421, "unknown name in the Host header: use an address, or add the name to http-hosts or hosts")
+            return say(
+                421, "unknown name in the Host header: use an IP address, or add the name to http-hosts or hosts"
+            )
         if policy.auth == "none":
             user = policy.user
             if user is None:

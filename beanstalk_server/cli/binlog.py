@@ -121,7 +121,7 @@ def _export(options: argparse.Namespace) -> int:
     if written.held:
         print(f"dropped {_counted(written.held, 'held key')}")
     if written.paused:
-        print(f"dropped {_counted(written.paused, 'pause')} of tubes")
+        print(f"dropped {_counted(written.paused, 'tube pause')}")
     if written.waiting:
         print(f"{_counted(written.waiting, 'job')} waiting for a group: exported as delayed; kick them in beanstalkd")
     if written.with_terms:

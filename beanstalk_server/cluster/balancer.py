@@ -166,7 +166,7 @@ class Balancer:
         taker = self._given.pop(shard, None)
         if taker in self._since:
             log.warning(
-                "node %(node)s has not taken over shard %(shard)d: this node offers it no shards for %(seconds)d s",
+                "node %(node)s has not taken over shard %(shard)d: this node will offer it no shards for %(seconds)d s",
                 event("shard-not-taken", node=taker, shard=shard, seconds=DISTRUST * self._ttl // SECOND),
             )
             self._since[taker] = self._clock() + DISTRUST * self._ttl

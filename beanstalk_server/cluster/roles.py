@@ -301,7 +301,8 @@ class Roles:
                 if not lease.epoch and not self._is_told and self.contends and not self.shard:
                     self._is_told = True
                     self._log.info(
-                        "the engine is new or was wiped: this node leads in %(seconds)g s if no other node does",
+                        "the engine is new or was wiped: this node becomes the leader in %(seconds)g s if no other "
+                        "node does",
                         event("engine-empty", seconds=self.ttl / SECOND),
                     )
                 now = self._clock()

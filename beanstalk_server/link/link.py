@@ -363,7 +363,7 @@ class Link:
     ) -> None:
         proves = bool(secret) if dials else find is not None
         if len(nonce) != (NONCE_BYTES if proves else 0):
-            raise ValueError("a link with a secret needs a nonce, and others need none")
+            raise ValueError("a link with a secret must have a nonce, and other links must not")
         self.shard = shard  # at the leader's end -1 until it is known
         self.epoch = epoch
         self.node = node

@@ -93,7 +93,7 @@ class Labels:
     """The names that a producer has given a job, beside its key; "" for none of the kind.
 
     Args:
-        share: among jobs of one priority in a tube, names take turns.
+        share: among jobs of the same priority in a tube, names take turns.
         limit: at most `limit_count` jobs with this name are reserved at a time, of those in the same tube; of all tubes
             if it has a slash.
         group: the group that the job belongs to.

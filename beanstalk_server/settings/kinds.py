@@ -459,7 +459,7 @@ TUBE_OR_NONE: Final = Kind(
 )
 
 SEPARATOR_OR_NONE: Final = Kind(
-    "1 to 8 characters of a tube's name, or empty",
+    "1 to 8 characters that a tube's name may contain, or empty",
     _or_none(_if(lambda value: isinstance(value, str) and len(value) <= 8 and is_name("x" + value))),
 )
 

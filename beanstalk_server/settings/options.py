@@ -171,7 +171,7 @@ class Config:
         "maximum number of tubes with their own metrics; the rest are summed",
     )
     http_hosts: str = setting(
-        "", kinds.HOSTS, "names accepted in the Host header of requests to --http, besides addresses and localhost"
+        "", kinds.HOSTS, "names accepted in the Host header of requests to --http, besides IP addresses and localhost"
     )
     max_job_size: int = setting(
         65535, kinds.size(0, LARGEST_JOB_SIZE, lowers=True), "maximum size of a job's body", short="-z"
@@ -200,7 +200,7 @@ class Config:
     slow_ms: float = setting(
         0,
         kinds.milliseconds(0, 60_000),  # what takes longer is not slow, but stuck
-        "minimum duration of a turn, commit or event loop stall, or lateness of a timer, that is logged (0: none)",
+        "threshold in milliseconds for logging turns, commits, event loop stalls and late timers (0: log none)",
     )
     log_format: str = setting(
         "text", kinds.choice("FORMAT", ("text", "json")), "log format: lines of text, or one JSON object per line"

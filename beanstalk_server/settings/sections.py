@@ -69,7 +69,7 @@ class ListenerConfig:
     malformed_put: str = setting(
         "auto",
         kinds.choice("", ("auto", "continue", "close")),
-        "after a malformed put: continue with its body as commands, like beanstalkd, or close the connection "
+        "after a malformed put: read its body as commands (continue, as beanstalkd does), or close the connection "
         "(auto: close if clients authenticate)",
     )
     hosts: tuple[str, ...] = setting(

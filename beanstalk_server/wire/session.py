@@ -131,7 +131,7 @@ class Session(Client):
         closes_after_put: bool = False,
     ) -> None:
         if authenticate is not None and user is None:
-            raise ValueError("a session with authenticate needs user: the user that the client has authenticated as")
+            raise ValueError("authenticate requires user: the client's authenticated user")
         super().__init__()
         self.queue = queue
         self.server = server

@@ -532,7 +532,7 @@ def test_export_says_that_pauses_end(path, keep, capsys):
 
     keep(work)
     assert main(["binlog", "export", str(path), "--to", str(path.parent / "back")]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["dropped 1 pause of tubes"]
+    assert capsys.readouterr().out.splitlines()[1:] == ["dropped 1 tube pause"]
 
 
 def test_export_says_which_bodies_beanstalkd_does_not_take(path, keep, capsys):

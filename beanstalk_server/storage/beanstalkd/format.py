@@ -91,17 +91,17 @@ def impossible(fields: tuple[int, ...], version: int) -> str:
     unit = 1 if version == VERSION else 1000
     longest = LONGEST_DURATION // unit
     if not 0 <= fields[2] <= longest:
-        return f"a delay of {fields[2] * unit} ns"
+        return f"impossible delay: {fields[2] * unit} ns"
     if not 0 <= fields[3] <= longest:
-        return f"a ttr of {fields[3] * unit} ns"
+        return f"impossible ttr: {fields[3] * unit} ns"
     if not 2 <= fields[4] <= LONGEST_BODY:
-        return f"a body of {fields[4]} bytes"
+        return f"impossible body size: {fields[4]} bytes"
     if not 0 <= fields[5] <= LAST_TIME // unit:
-        return f"created {fields[5] * unit} ns after 1970"
+        return f"impossible creation time: {fields[5] * unit} ns after 1970"
     if not 0 <= fields[6] <= LAST_TIME // unit:
-        return f"a deadline {fields[6] * unit} ns after 1970"
+        return f"impossible deadline: {fields[6] * unit} ns after 1970"
     if fields[12] > _LAST_STATE:
-        return f"a state of {fields[12]}"
+        return f"impossible job state: {fields[12]}"
     return ""
 
 

@@ -223,7 +223,7 @@ class _Reader:
                 if tube is None:
                     if not TUBE_NAME.fullmatch(raw_name):
                         self._handle_impossible(
-                            path, data, start, at + STATE_OFFSET, version, f"a tube named {raw_name!r}"
+                            path, data, start, at + STATE_OFFSET, version, f"invalid tube name {raw_name!r}"
                         )
                         break
                     if len(names) >= _MOST_NAMES:

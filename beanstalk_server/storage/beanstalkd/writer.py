@@ -259,7 +259,7 @@ def _fields(job: StoredJob, state: int) -> bytes:
             state,
         )
     except struct.error as error:
-        raise ValueError(f"job {job.id}: not possible in beanstalkd: {error}") from None
+        raise ValueError(f"job {job.id}: cannot be written in beanstalkd's format: {error}") from None
 
 
 def _deleted_job(job_id: int) -> bytes:

@@ -250,21 +250,21 @@ class TestDamage:
         [
             (struct.pack("<i", -1) + bytes(100), "a tube name of -1 bytes"),
             (struct.pack("<i", 201) + bytes(300), "a tube name of 201 bytes"),
-            (record(3, "-t", b"body"), "a tube named b'-t'"),
-            (record(3, "a b", b"body"), "a tube named b'a b'"),
-            (record(3, "t", b"body", state=COPY), "a state of 5"),
-            (record(1, state=77), "a state of 77"),
+            (record(3, "-t", b"body"), "invalid tube name b'-t'"),
+            (record(3, "a b", b"body"), "invalid tube name b'a b'"),
+            (record(3, "t", b"body", state=COPY), "impossible job state: 5"),
+            (record(1, state=77), "impossible job state: 77"),
             (record(1, state=BURIED, size=7), "the body of job 1 had 4 bytes, and now has 5"),
             (record(1, "t", b"long body"), "the body of job 1 had 4 bytes, and now has 9"),
-            (record(3, "t", b"body", size=1), "a body of 1 bytes"),
-            (record(3, "t", b"body", size=-1), "a body of -1 bytes"),
-            (record(3, "t", b"body", size=2**30 + 3), "a body of 1073741827 bytes"),
+            (record(3, "t", b"body", size=1), "impossible body size: 1 bytes"),
+            (record(3, "t", b"body", size=-1), "impossible body size: -1 bytes"),
+            (record(3, "t", b"body", size=2**30 + 3), "impossible body size: 1073741827 bytes"),
             (record(3, "t", b"body", crlf=b"\n\r"), "a body that does not end in CR LF"),
-            (record(3, "t", b"body", delay=-1), "a delay of -1 ns"),
-            (record(3, "t", b"body", delay=2**32 * SECOND + 1), "a delay of"),
-            (record(3, "t", b"body", ttr=-1), "a ttr of -1 ns"),
-            (record(3, "t", b"body", created=-1), "created -1 ns after 1970"),
-            (record(3, "t", b"body", deadline=-1), "a deadline -1 ns after 1970"),
+            (record(3, "t", b"body", delay=-1), "impossible delay: -1 ns"),
+            (record(3, "t", b"body", delay=2**32 * SECOND + 1), "impossible delay:"),
+            (record(3, "t", b"body", ttr=-1), "impossible ttr: -1 ns"),
+            (record(3, "t", b"body", created=-1), "impossible creation time: -1 ns after 1970"),
+            (record(3, "t", b"body", deadline=-1), "impossible deadline: -1 ns after 1970"),
             (record(1, "t", b"body", state=DELETED), "job 1 is deleted but has a body"),
             (record(0, "t", b"body"), "zeros, followed by other bytes"),
             (bytes(200), "zeros, followed by other bytes"),
@@ -279,7 +279,9 @@ class TestDamage:
 
     def test_says_how_much_is_not_read(self, given_files):
         _, _, (warning,) = given_files(record(3, "t", b"body", state=COPY))
-        assert warning.endswith("/binlog.1: offset 4: a state of 5; the last 91 bytes of the file are not read")
+        assert warning.endswith(
+            "/binlog.1: offset 4: impossible job state: 5; the last 91 bytes of the file are not read"
+        )
 
     def test_an_update_with_another_time_of_creation_is_of_another_job(self, given_files):
         update = record(1, state=DELETED, created=NOW)
@@ -487,7 +489,7 @@ class TestWrite:
             ({"tube": "a b"}, "job 3: beanstalkd does not allow the tube name 'a b'"),
             ({"tube": "ä"}, "does not allow the tube name 'ä'"),
             ({"tube": "a" * 201}, "does not allow the tube name"),
-            ({"priority": 2**32}, "job 3: not possible in beanstalkd"),
+            ({"priority": 2**32}, "job 3: cannot be written in beanstalkd's format"),
         ],
     )
     def test_a_job_that_beanstalkd_cannot_have_is_refused_and_nothing_is_left(self, tmp_path, change, words):

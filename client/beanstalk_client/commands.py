@@ -243,7 +243,9 @@ class Command(Generic[T]):
         """
         origins = {job.origin for job in jobs if isinstance(job, Job) and job.origin is not None}
         if len(origins if self.is_bound else {origin.server or origin for origin in origins}) > 1:
-            raise ReservationLostError("the jobs were reserved on different connections: send a batch for each")
+            raise ReservationLostError(
+                "the jobs were reserved on different connections: send one batch for each connection"
+            )
         self.origin = origins.pop() if origins else None
         return self
 
@@ -754,7 +756,7 @@ class Commands(Generic[TBody]):
             once: a token, by the rules of tube names. If another put into the tube has taken it, nothing changes: so
                 a put can be repeated whose reply was lost.
             once_ttl: seconds for which the token stays taken, also if the job is gone; 0 for an hour.
-            share: among jobs of one priority, these names take turns.
+            share: among jobs of the same priority, these names take turns.
             limit: of the jobs of the tube with this name, at most `limit_count` are reserved at a time; of all tubes
                 if the name has a slash: "home/name".
             group: the group of jobs that it belongs to.

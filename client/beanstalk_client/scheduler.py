@@ -35,7 +35,12 @@ def make_parser() -> argparse.ArgumentParser:
     app = "module and name of the Tasks object, such as shop.jobs:tasks"
     parser.add_argument("app", metavar="MODULE:NAME", help=app)
     add = functools.partial(add_option, parser)
-    add("--group", TUBE, GROUP, "tube for the plans; the same for all schedulers of a program, and only for these")
+    add(
+        "--group",
+        TUBE,
+        GROUP,
+        "tube for the plans; all schedulers of a program must share it, and nothing else may use it",
+    )
     add("--ahead", SOME_SECONDS, AHEAD, "time planned ahead; all schedulers may be down for three quarters of it")
     add("--hold", SOME_SECONDS, HOLD, "time after a firing is done until the same firing may be put again")
     parser.add_argument("--once", action="store_true", help="plan once, then exit")

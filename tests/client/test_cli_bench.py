@@ -240,7 +240,7 @@ def test_jobs_that_do_not_come_are_an_error(ask, statistics, when, monkeypatch):
     when("_reserve", pause)
     status, out, err = ask()
     assert (status, out) == (1, "")
-    assert "no job within 0 s: another worker reserves its jobs, or the tube is paused\n" in err
+    assert "no job within 0 s: another worker is reserving its jobs, or the tube is paused\n" in err
     statistics()
 
 

@@ -52,7 +52,7 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
             None,
             "failure 13 of 13: its worker disconnected; there is no report",
         ),
-        ({"state": "ready"}, {}, None, "no worker has taken it yet"),
+        ({"state": "ready"}, {}, None, "it is waiting for a worker to reserve it"),
         ({"state": "ready"}, {"current-watching": 0}, None, "no client is watching its tube"),
         (
             {"state": "ready"},
@@ -71,7 +71,7 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
             {"state": "ready", **COUNTED},
             {},
             None,
-            "failure 3 of 13: a worker released it; no worker has taken it yet",
+            "failure 3 of 13: a worker released it; it is waiting for a worker to reserve it",
         ),
         (
             {"state": "ready", **COUNTED, "tries": 0, "reason": "expired", "origin": "mail"},

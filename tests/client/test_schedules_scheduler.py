@@ -11,6 +11,7 @@ from beanstalk_client.schedules import MOMENT, Cron, Every, Schedule, Scheduler
 from beanstalk_client.schedules import scheduler as scheduler_module
 from beanstalk_client.schedules.moments import between
 from beanstalk_client.tasks import Tasks
+from beanstalk_client.version import VERSION
 from effort import seeded
 from virtual import World
 from virtual_client import VirtualSocket
@@ -239,7 +240,8 @@ def test_a_server_that_does_not_have_an_attribute_is_told_of(times, queue, caplo
     assert [job["key"][:15] for job in queue.list_jobs("work", "delayed")] == ["schedules/other"] * 2
     (record,) = caplog.records
     assert record.event == "schedule-refused"
-    assert "the server does not accept tries, limit of put-with; a newer server is needed" in record.getMessage()
+    text = "the server does not support these attributes of put-with: tries, limit; "
+    assert f"{text}use beanstalk-server {VERSION} or later" in record.getMessage()
 
 
 def test_schedulers_whose_own_clocks_are_wrong_agree_with_the_server(times, monkeypatch):

@@ -133,7 +133,7 @@ def test_progress_is_told_by_coroutines_and_by_plain_functions(queue):
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1])
 def test_progress_is_a_fraction(queue, fraction):
-    with pytest.raises(ValueError, match="it must be from 0 to 1"):
+    with pytest.raises(ValueError, match="must be from 0 to 1"):
         current_run_of(queue).progress(fraction)
 
 

@@ -222,7 +222,7 @@ class Bench:
         try:
             return (await client.execute(make.reserve(READY_WITHIN))).id
         except TimedOutError:
-            why = f"no job within {READY_WITHIN} s: another worker reserves its jobs, or the tube is paused"
+            why = f"no job within {READY_WITHIN} s: another worker is reserving its jobs, or the tube is paused"
             raise OperatorError(f"tube {self.tube}: {why}") from None
 
     async def _clean(self) -> None:

@@ -44,7 +44,7 @@ def _lines() -> Iterator[str]:
         for argument in command.arguments:
             yield from _entry(argument)
     yield ".SH OPTIONS"
-    yield "Options may be before or after the command."
+    yield "Options may come before or after the command."
     for argument in COMMON:
         yield from _entry(argument)
     yield ".SH ENVIRONMENT"

@@ -352,8 +352,8 @@ COMMANDS: Final = (
         ),
         Argument("--tries N", "maximum failed attempts; then the job is buried, or moved to the dead tube"),
         Argument("--backoff DURATION", "delay after the first failed attempt; doubles with each further one"),
-        Argument("--ttl DURATION", "maximum time in the state ready; then the job expires"),
-        Argument("--share KEY", "share of the job: shares of one priority take turns"),
+        Argument("--ttl DURATION", "maximum time in the ready state; then the job expires"),
+        Argument("--share KEY", "share of the job; among jobs of the same priority, shares take turns"),
         Argument(
             "--limit KEY", "concurrency limit: at most --at-once jobs with this KEY are reserved at the same time"
         ),
@@ -441,7 +441,7 @@ COMMANDS: Final = (
         "mutate.delete",
         "delete jobs",
         Argument("ID ...", "ids of the jobs"),
-        about="Skips jobs that a worker has reserved; the exit status is 1 then.",
+        about="Skips jobs that a worker has reserved; if it skips any, the exit status is 1.",
     ),
     Command(
         "move",
@@ -509,12 +509,12 @@ COMMANDS: Final = (
         Argument("--behind-proxy HEADER", "header with the user's name, set by a proxy, such as X-Forwarded-User"),
         Argument(
             "--proxy-from NETWORK",
-            "with --behind-proxy: network of the proxy; may be repeated (default: loopback)",
+            "with --behind-proxy: network of the proxy; repeatable (default: loopback)",
             action="append",
         ),
         Argument(
             "--host NAME",
-            "allowed host name of the console, besides addresses and localhost; may be repeated",
+            "allowed host name of the console, besides IP addresses and localhost; repeatable",
             action="append",
         ),
         Argument("--base-path PATH", "path prefix of all pages behind a proxy, such as /queue"),
@@ -522,13 +522,13 @@ COMMANDS: Final = (
         Argument("--listen-key FILE", "private key of the certificate (default: the file of --listen-cert)"),
         Argument(
             "--metrics URL",
-            "URL of a server's HTTP listener, for percentiles and shards; may be repeated; its token is read from "
+            "URL of a server's HTTP listener, for percentiles and shards; repeatable; its token is read from "
             "BEANSTALK_METRICS_TOKEN",
             action="append",
         ),
         Argument(
             "--schedules TUBE",
-            "tube with a scheduler's plans: the value of the scheduler's --group; may be repeated (default: schedules)",
+            "tube with a scheduler's plans: the value of the scheduler's --group; repeatable (default: schedules)",
             action="append",
         ),
         Argument("--open", "open the console in a browser"),

@@ -95,7 +95,7 @@ def _why_ready(found: Mapping[str, Any], tube: Mapping[str, Any], reason: str) -
         return f"{came}its tube has reached the rate or max-reserved of its policy"
     if tube and not tube["current-watching"]:
         return f"{came}no client is watching its tube"
-    return f"{came}no worker has taken it yet"
+    return f"{came}it is waiting for a worker to reserve it"
 
 
 def _report(client: beanstalk_client.Client[bytes], found: Mapping[str, Any]) -> dict[str, Any] | None:

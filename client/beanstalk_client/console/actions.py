@@ -210,7 +210,7 @@ def meaning(error: BaseException) -> str:
         return "There is no such job or tube, or this token may not see it."
     if isinstance(error, BeanstalkdError):
         text = error.args[0] if error.args and isinstance(error.args[0], str) else error.meaning
-        return f"The server refused it: {text or type(error).__name__}."
+        return f"The server refused the command: {text or type(error).__name__}."
     if isinstance(error, OSError):
         return f"The server does not answer: {error}"
     return reason_of(error)

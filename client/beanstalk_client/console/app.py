@@ -81,7 +81,7 @@ def console(
         anyone: every client that reaches the application may do everything, or look at everything with `read_only`. The
             application around it must decide who that is.
         read_only: nothing can be changed.
-        hosts: the names by which browsers may know the console, beside addresses and localhost.
+        hosts: the names by which browsers may know the console, besides IP addresses and localhost.
         hsts: tell browsers to use TLS only for the names of `hosts`, for a year.
         base_path: what stands before all paths, if a proxy leaves it there: "/queue".
         schedules: the tubes in which schedulers keep their plans (their --group).

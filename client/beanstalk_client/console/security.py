@@ -97,7 +97,7 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Iterable[str]) -> tu
 
 
 def is_good_host(host: str, hosts: Iterable[str]) -> bool:
-    """Whether a Host header may name the console: an address, localhost, or one of these.
+    """Whether a Host header may name the console: an IP address, localhost, or one of these.
 
     A neighbour in the network can answer for a name without a dot and for local domains (mDNS, LLMNR).
     """
@@ -106,7 +106,7 @@ def is_good_host(host: str, hosts: Iterable[str]) -> bool:
 
 
 def is_local_host(host: str) -> bool:
-    """Whether a Host header names an address, or localhost, which other programs of this machine share."""
+    """Whether a Host header names an IP address, or localhost, which other programs of this machine share."""
     name = _name_of(host)
     return name == "localhost" or Address(name).is_ip
 

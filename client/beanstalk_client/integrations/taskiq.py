@@ -100,9 +100,9 @@ class BeanstalkBroker(AsyncBroker):
     ) -> None:
         super().__init__()
         if isinstance(tubes, str):
-            raise ValueError(f"tubes is {tubes!r}; it must be a sequence of names")
+            raise ValueError(f"tubes is {tubes!r}: must be a sequence of names")
         if at_once < 1:
-            raise ValueError(f"at_once is {at_once}; it must be 1 or more")
+            raise ValueError(f"at_once is {at_once}: must be 1 or more")
         self._addresses = addresses
         self._tube = tube
         self._tubes = tuple(tubes) or (tube,)
@@ -294,7 +294,7 @@ def _number(labels: dict[str, Any], name: str, default: float) -> float:
     except (TypeError, ValueError):
         number = seconds_of(value, f"label {name}") if name in DURATIONS and isinstance(value, str) else math.nan
     if not math.isfinite(number) or number < 0:
-        raise ValueError(f"label {name} is {value!r}; it must be a number, 0 or more")
+        raise ValueError(f"label {name} is {value!r}: must be a number, 0 or more")
     return number
 
 
@@ -314,7 +314,7 @@ def _when(labels: dict[str, Any]) -> tuple[float, float | None]:
         try:
             moment = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))
         except ValueError:
-            raise ValueError(f"label at is {value!r}; it must be Unix time, or a datetime") from None
+            raise ValueError(f"label at is {value!r}: must be Unix time, or a datetime") from None
         if moment.tzinfo is None:
             raise ValueError(f"label at is {value!r}, which has no time zone") from None
         at = moment.timestamp()

@@ -48,6 +48,7 @@ from beanstalk_client.outbox.status import EVERY, KEY, TUBE, Status
 from beanstalk_client.passes import Passes
 from beanstalk_client.schedules.scheduler import END_OF_TIME
 from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, report
+from beanstalk_client.version import VERSION
 
 if TYPE_CHECKING:
     from beanstalk_client.blocking import Client
@@ -372,5 +373,5 @@ def check_server(queue: Client[bytes]) -> None:
     if int(extensions.get("put-with", 0)) < ONCE_SINCE:
         raise UnsupportedError(
             'the outbox needs the attribute "once" of put-with, which the server does not support; '
-            "use beanstalk-server of this version or later"
+            f"use beanstalk-server {VERSION} or later"
         )

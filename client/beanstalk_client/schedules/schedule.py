@@ -107,7 +107,10 @@ class Schedule:
         **demands: Unpack[Demands],
     ) -> None:
         if not is_name(text_of(name, "name of a schedule")):
-            raise ValueError(f"schedule {name!r}: its name cannot be the key of a job; give it another one: name=…")
+            raise ValueError(
+                f"schedule {name!r}: its name cannot be the key of a job: must be 1 to {MAX_NAME} characters of "
+                "A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with a hyphen; give it another one: name=…"
+            )
         if missed not in RULES:
             raise ValueError(f"schedule {name}: missed is {missed!r}: must be one of {', '.join(RULES)}")
         self.name: str = name

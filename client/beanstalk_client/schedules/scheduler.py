@@ -40,6 +40,7 @@ from beanstalk_client.passes import Passes, described_of
 from beanstalk_client.replies import is_name
 from beanstalk_client.schedules.planner import MOST, Pass, Plan, plan
 from beanstalk_client.schedules.schedule import Schedule, key_of
+from beanstalk_client.version import VERSION
 
 if TYPE_CHECKING:
     from beanstalk_client.blocking import Client
@@ -349,7 +350,10 @@ class Scheduler(Passes):
                 if not firing.demands:
                     raise
                 names = ", ".join(firing.demands)
-                raise ValueError(f"the server does not accept {names} of put-with; a newer server is needed") from None
+                raise ValueError(
+                    f"the server does not support these attributes of put-with: {names}; "
+                    f"use beanstalk-server {VERSION} or later"
+                ) from None
             except (ExistsError, TooLateError):
                 pass  # another scheduler, or this one, has put it; a worker has it, or it is done
             else:

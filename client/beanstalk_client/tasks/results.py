@@ -297,7 +297,7 @@ def told_progress(fraction: float, note: str) -> dict[str, Any]:
         ValueError: the fraction is not from 0 to 1.
     """
     if not 0 <= fraction <= 1:
-        raise ValueError(f"progress is {fraction}; it must be from 0 to 1")
+        raise ValueError(f"progress is {fraction}: must be from 0 to 1")
     return {"state": RUNNING, "progress": float(fraction), "note": escaped(note)}
 
 

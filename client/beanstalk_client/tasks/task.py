@@ -286,15 +286,15 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
         ttr = seconds_of(ttr, f"task {name}: ttr")
         for option, duration in (("backoff", backoff), ("timeout", timeout), ("ttr", ttr)):
             if isinstance(duration, float) and not math.isfinite(duration):
-                raise ValueError(f"task {name}: {option} is {duration}; it must be a finite number of seconds")
+                raise ValueError(f"task {name}: {option} is {duration}: must be a finite number of seconds")
         within(f"task {name}: retries", retries, MAX_SECONDS)
         if not callable(backoff) and backoff < 0:
-            raise ValueError(f"task {name}: backoff is {backoff}; it must be 0 or more seconds")
+            raise ValueError(f"task {name}: backoff is {backoff}: must be 0 or more seconds")
         if timeout is not None and timeout <= 0:
-            raise ValueError(f"task {name}: timeout is {timeout}; it must be more than 0 seconds, or None")
+            raise ValueError(f"task {name}: timeout is {timeout}: must be more than 0 seconds, or None")
         within(f"task {name}: priority", priority, MAX_PRIORITY)
         if not 1 <= ttr <= MAX_SECONDS:
-            raise ValueError(f"task {name}: ttr is {ttr}; it must be 1 to {MAX_SECONDS} seconds")
+            raise ValueError(f"task {name}: ttr is {ttr}: must be 1 to {MAX_SECONDS} seconds")
         make.use(tube)  # which refuses a bad name
         if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _bodies(function)):
             raise TypeError(f"task {name}: {function!r} is a generator function: a call would not run its code")

@@ -130,7 +130,7 @@ class Values:
                     self._seen.add(function)
                     self._add_hints(function)
         if name not in self._types:
-            raise TypeError(f"unknown type {name!r}: annotate a task with it, or name it with Tasks(types=…)")
+            raise TypeError(f"unknown type {name!r}: annotate a task with it, or list it in Tasks(types=…)")
         return self._types[name]
 
     def _add(self, kind: type) -> None:

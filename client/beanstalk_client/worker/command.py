@@ -86,7 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--at-once", COUNT, AT_ONCE, "maximum number of running jobs of each tube")
     threads = f"number of threads for plain functions (default: maximum number of running jobs, at most {MOST_THREADS})"
     add("--threads", COUNT, None, threads)
-    add("--processes", COUNT, 1, "number of worker processes; the options above are for each of them")
+    add("--processes", COUNT, 1, "number of worker processes; the options above apply to each process")
     add(
         "--max-jobs",
         COUNT,

@@ -585,7 +585,7 @@ async def _run_now(_: Visit, form: Form) -> Order:
         return f"job {new} is in tube {found['tube']}"
 
     warning = "A copy of the next firing's job is put now; the schedule continues as planned."
-    what = f"Run the firing of schedule {_one(form, 'schedule')} due at {_moment(form)} now"
+    what = f"Run schedule {_one(form, 'schedule')} now, with a copy of the firing due at {_moment(form)}"
     return _of_next_firing(form, what, put_copy, warning=warning, asks=True)
 
 

@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         "--scenario",
         action="append",
         choices=SCENARIOS,
-        help=f"scenario to run; may be repeated (default: all except {', '.join(ON_REQUEST)})",
+        help=f"scenario to run; repeatable (default: all except {', '.join(ON_REQUEST)})",
     )
     made.add_argument(
         "--peers",
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=PROGRAM[,OPTION…]",
-        help="also measure this server, which takes beanstalkd's -l, -p and -b; may be repeated "
+        help="also measure this server, which takes beanstalkd's -l, -p and -b; repeatable "
         "(example: fork=/opt/fork/beanstalkd,-D)",
     )
     made.add_argument(

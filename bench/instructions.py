@@ -199,7 +199,7 @@ WORKS = {
     "a reserve waits": Work(waiting),
 }
 DUE_JOB = "a due job"
-STANDBY = "put at a standby"
+STANDBY = "put sent to a standby"
 ALL_WORKS = (*WORKS, DUE_JOB, STANDBY)
 
 
@@ -263,8 +263,8 @@ def _count_due(subject: Subject) -> Counts:
 def main() -> int:
     """Print what is counted: the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=__doc__)
-    parser.add_argument("--top", type=int, default=30, help="number of functions that are listed (default: 30)")
-    parser.add_argument("work", nargs="*", help=f"works to count: {', '.join(ALL_WORKS)} (default: all)")
+    parser.add_argument("--top", type=int, default=30, help="number of functions to list (default: 30)")
+    parser.add_argument("work", nargs="*", help=f"workloads to count: {', '.join(ALL_WORKS)} (default: all)")
     options = parser.parse_args()
     for work in options.work or ALL_WORKS:
         counts = count(work, ROOT)

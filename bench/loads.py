@@ -396,13 +396,13 @@ def lapse(subject: Subject, *, state: str, count: int, ttr: int = TTR) -> Sample
         end = after(REPLY_WITHIN)
         while statistic(client, tube, name) == count:
             if clock() > end:
-                raise UnexpectedReplyError(f"all jobs are {state} after {REPLY_WITHIN} s")
+                raise UnexpectedReplyError(f"all jobs are still {state} after {REPLY_WITHIN} s")
             time.sleep(0.01)
         answers = array("q")
         meter = Meter(subject)
         while left := statistic(client, tube, name):
             if clock() > end:
-                raise UnexpectedReplyError(f"{left} jobs are {state} after {REPLY_WITHIN} s")
+                raise UnexpectedReplyError(f"{left} jobs are still {state} after {REPLY_WITHIN} s")
             for _ in range(50):
                 asked = clock()
                 ask(other, b"list-tube-used\r\n")

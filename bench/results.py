@@ -126,5 +126,7 @@ class Results:
         """
         document = json.loads(path.read_text())
         if document.get("format") != FORMAT:
-            raise ValueError(f"{path}: not results of this bench: format {document.get('format')!r}, must be {FORMAT}")
+            raise ValueError(
+                f"{path}: not a results file of this benchmark: format {document.get('format')!r}, must be {FORMAT}"
+            )
         return cls(document["about"], [Point(**point) for point in document["points"]], document["missing"])

@@ -345,13 +345,13 @@ def stalls(run: Run) -> None:
         ("half a million timers in 3 s", False, (), due),
         ("-b, 50 connections, 1 in flight", True, (), one),
         ("-b, 50 connections, 100 in flight", True, (), many),
-        ("-b -s 1 MiB, 50 connections, 100 in flight: files come and go", True, small, many),
+        ("-b -s 1 MiB, 50 connections, 100 in flight: files are created and removed", True, small, many),
         ("-b, a million delayed jobs put, a tenth cancelled", True, (), cancel),
     ]
     spinning = Generator(SERVER_CPU)
     with contextlib.closing(spinning):
         spin = functools.partial(spinning.do, loads.spin, seconds=run.seconds(3))
-        run.in_turn([Subject("no server", 0, 0)], spin, "a look at the clock", pairs=3)
+        run.in_turn([Subject("no server", 0, 0)], spin, "reading the clock", pairs=3)
     for work, keeps, options, load in loaded:
         fresh = [run.fresh(peer, "--slow-ms", "1", *options, keeps=keeps) for peer in run.own]
         run.in_turn(fresh, functools.partial(_stalled, load), work, pairs=3)
@@ -405,7 +405,7 @@ def tube_section(beginning: str, settings: str) -> str:
 @scenario(Layout(f"rate cpu {LATENCIES} most", ratios="cpu"))
 def policies(run: Run) -> None:
     """put + reserve + delete, 50 connections, one command in flight on each, in tubes with each policy alone; and
-    how long another client waits for a reply while a million jobs expire or run out of time
+    how long another client waits for a reply while a million jobs expire or time out
     """
     count = run.sized(1_000_000)
     ttl, ttr = max(count // 125_000, 2), max(count // 50_000, 5)  # putting and reserving them all takes less
@@ -419,7 +419,7 @@ def policies(run: Run) -> None:
             run.in_turn([plain, beside, *within], functools.partial(_cycle, run))
         for work, settings, shape in (
             (f"{count:,} jobs expire", f'ttl = "{ttl}s"', {"state": "ready"}),
-            (f"{count:,} jobs run out of time, into backoff", 'backoff = "1h"', {"state": "reserved", "ttr": ttr}),
+            (f"{count:,} jobs time out, with backoff", 'backoff = "1h"', {"state": "reserved", "ttr": ttr}),
         ):
             fresh = run.fresh(peer, config=tube_section(MOVED.decode(), settings))
             measure = functools.partial(run.load, loads.lapse, count=count, **shape)
@@ -449,7 +449,7 @@ def scraping(port: int, interval: float) -> Iterator[list[int]]:
                 answer = connection.getresponse()
                 sizes.append(len(answer.read()))
                 if answer.status != http.HTTPStatus.OK:
-                    raise LoadError(f"a scrape was answered {answer.status}")
+                    raise LoadError(f"a scrape was answered with status {answer.status}")
                 stop.wait(interval)
 
     with ThreadPoolExecutor(1) as pool:

@@ -83,7 +83,7 @@ def parse_peer(asked: str, taken: Container[str] = ()) -> tuple[str, Peer]:
         raise ValueError("-f and its milliseconds must be one word, such as -f50")
     program = shutil.which(path)
     if program is None:
-        raise ValueError(f"{path} is not a program that can be run")
+        raise ValueError(f"{path} is not an executable file")
     return name, Peer(os.path.abspath(program), tuple(filter(None, options)), named=True)
 
 

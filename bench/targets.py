@@ -140,7 +140,7 @@ TARGETS = [
         ratio("binlog", f"{FORK} -D", "ours -f0", "cpu", 1), "×", 0.85, 1, more=True, beside=FORK,
     ),
     Target(
-        "as the first, each with its default sync policy: commands per second of ours, relative to beanstalkd -f50",
+        "as the first, each with its default sync policy: commands per second, relative to beanstalkd -f50",
         ratio("binlog", "ours -f0", "beanstalkd -f50", "rate", 1), "×", 1, 1.1, more=True,
     ),
     Target(
@@ -160,7 +160,7 @@ TARGETS = [
         alone("binlog-memory", OURS, "bytes_per_job", LARGEST), "bytes", 250, 150,
     ),
     Target(
-        "list-jobs of 1,000 jobs, deep among a million of random priorities, 50th percentile",
+        "list-jobs of 1,000 jobs, from a random position among a million with random priorities, 50th percentile",
         alone("listing", OURS, "p50", LARGEST), "ms", 3,
     ),
     Target(
@@ -236,8 +236,8 @@ TARGETS = [
         ratio("policies", OURS + OF_OTHERS, OURS, "cpu"), "×", 1.02, 1.01,
     ),
     Target(
-        "a million jobs expire or run out of time: longest wait of another client for a reply",
-        worst("policies", OURS, "most", work="expire|run out"), "ms", 5,
+        "a million jobs expire or time out: longest wait of another client for a reply",
+        worst("policies", OURS, "most", work="expire|time out"), "ms", 5,
     ),
     Target(
         "metrics, scraped each second, 50 connections, one in flight: CPU per command, relative to no metrics",

@@ -49,7 +49,7 @@ def hold_and_clean(conversation: Conversation, server: Server) -> Outcome:
         clean(server)
     except (MismatchError, OSError) as error:
         if outcome.status == "passed":
-            outcome.fail("no job and no tube but default is left when all jobs are deleted", str(error))
+            outcome.fail("no job and no tube except default after deleting all jobs", str(error))
         if isinstance(error, (UnresponsiveError, OSError)):
             outcome.reason = GONE
         elif isinstance(error, UncleanError):

@@ -441,7 +441,7 @@ def clean(server: Server) -> None:
 
     def ask(command: bytes) -> bytes:
         if time.monotonic() > deadline:
-            raise UncleanError(f"jobs left after {TIMEOUT:g} s of deleting them")
+            raise UncleanError(f"jobs are still left after deleting for {TIMEOUT:g} s")
         observer.send(command + b"\r\n")
         try:
             return observer.line(deadline)

@@ -91,7 +91,7 @@ class Server:
         if missing:
             return NOT_OFFERED + ", ".join(missing)
         if any(step.action == "signal" for step in conversation.steps):
-            return "needs a signal to the server"
+            return "needs to send a signal to the server"
         if conversation.restarts:
             return "" if self._restart_command else "needs --restart"
         if conversation.memory:
@@ -102,7 +102,7 @@ class Server:
             return "needs a server that no client has used"
         if not needed_by(conversation) and {"ours", "beanstalkd"} & conversation.guards:
             return f"servers may differ: {conversation.differs}"
-        return "" if self.answers_to(conversation.only) else f"for servers {conversation.only}"
+        return "" if self.answers_to(conversation.only) else f"the conversation has `only: {conversation.only}`"
 
     def stats(self) -> dict[str, str]:
         """Its answer to `stats`, by key.

@@ -203,7 +203,7 @@ class Alone:
 
     def settle(self) -> None:
         """Wait until all servers run, one is the primary, and the others have everything that it has."""
-        eventually(self._has_settled, "Redis has a primary, and its replicas have a copy", SETTLE_WITHIN)
+        eventually(self._has_settled, "Redis has a primary, and its replicas are in sync", SETTLE_WITHIN)
 
     def _has_settled(self) -> bool:
         with contextlib.suppress(OSError, RefusedError):
@@ -308,7 +308,7 @@ class AsCluster(Alone):
                 server.port,
                 server.pairs("CONFIG", "GET", "cluster-port")["cluster-port"],
             )
-        eventually(self._all_have_met, "all servers of Redis Cluster know each other", SETTLE_WITHIN)
+        eventually(self._all_have_met, "each node of the Redis Cluster lists all nodes", SETTLE_WITHIN)
         primaries = self.servers[: self.PRIMARIES]
         for number, primary in enumerate(primaries):
             begin, end = (self.SLOTS * each // self.PRIMARIES for each in (number, number + 1))
@@ -330,7 +330,7 @@ class AsCluster(Alone):
                 return self._primary_as_told_by(server, shard)
             except OSError as error:
                 told.append(error)
-        raise ConnectionError(f"no server of Redis Cluster answers: {told}")
+        raise ConnectionError(f"no node of the Redis Cluster answers: {told}")
 
     def _running(self) -> Iterator[RedisServer]:
         return (server for server in self.servers if server.is_running)

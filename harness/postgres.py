@@ -207,7 +207,7 @@ class Postgres:
         for server in self.servers:
             if server.is_running and server.is_primary:
                 return server
-        raise ConnectionError("no server of PostgreSQL is the primary")
+        raise ConnectionError("no PostgreSQL server is the primary")
 
     def replicas(self, shard: int = 0) -> list[PostgresServer]:
         primary = self.primary(shard)
@@ -226,7 +226,7 @@ class Postgres:
         return dict(zip(columns, map(str, rows[0]), strict=True)) if rows else {}
 
     def settle(self) -> None:
-        eventually(self._has_settled, "PostgreSQL has a primary, and its standbys have everything", SETTLE_WITHIN)
+        eventually(self._has_settled, "PostgreSQL has a primary, and its standbys have replayed all WAL", SETTLE_WITHIN)
 
     def _has_settled(self) -> bool:
         with contextlib.suppress(OSError, RefusedError):
@@ -349,7 +349,7 @@ class PromotingPostgres(Postgres):
     def primary(self, shard: int = 0) -> PostgresServer:  # noqa: ARG002 it keeps all of them
         if self._first.is_running and self._first.is_primary:
             return self._first
-        raise ConnectionError("no server of PostgreSQL is the primary")
+        raise ConnectionError("no PostgreSQL server is the primary")
 
     def close(self) -> None:
         if hasattr(self, "_is_closed"):

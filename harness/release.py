@@ -50,7 +50,7 @@ def faults(version: str, projects: Sequence[Path]) -> list[str]:
     if section is None:
         found.append(f"CHANGELOG.md has no section {version}: begin one with '## {version}, 2027-01-04'")
     elif not is_date(section[1]):
-        found.append(f"CHANGELOG.md: the section {version} has '{section[1]}' instead of a date such as 2027-01-04")
+        found.append(f"CHANGELOG.md: section {version} has '{section[1]}' instead of a date such as 2027-01-04")
     line = ["git", "-C", str(root), "status", "--porcelain"]
     status = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     if status:

@@ -151,7 +151,7 @@ class Walks:
         return walk[alarms[-1] :]  # the alarms before it let slots of the wheel cascade
 
     def standby(self) -> Walk:
-        """put at a standby: from its line to INSERTED, at both nodes."""
+        """put sent to a standby: from its line to INSERTED, at both nodes."""
         if "standby" not in self._servers:
             engine = Alone(self._directory / "redis", replicas=0, options=["--appendfsync", "always"])
             self._stack.callback(engine.close)

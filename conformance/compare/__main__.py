@@ -32,7 +32,7 @@ def main() -> int:
         "--start",
         action="append",
         metavar="WHICH",
-        help="server to start: ours, interpreted (ours, from the sources), beanstalkd, or a path; may be repeated",
+        help="server to start: ours, interpreted (ours, from the sources), beanstalkd, or a path; repeatable",
     )
     where.add_argument("--both", action="store_true", help="the same as --start beanstalkd --start ours")
     parser.add_argument("--compat", metavar="VERSION", help="version of beanstalkd that ours emulates (its --compat)")

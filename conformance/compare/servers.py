@@ -35,7 +35,7 @@ class Process(Server):
         name = f"beanstalkd {self.version.split('+')[0]}"
         self.name = name if not self.ours else f"{OURS} as {name}" if self.old else OURS
         caller = Caller(self.address)
-        eventually(lambda: caller.stats()["current-connections"] == "1", "there is one connection only")
+        eventually(lambda: caller.stats()["current-connections"] == "1", "there is only one connection")
         with self.closing():
             caller.close()
         if memory:
@@ -49,7 +49,7 @@ class Process(Server):
 
     def reason_against(self, conversation: Conversation) -> str:
         """Why a conversation is not for this server; it has been started as the conversation needs it."""
-        return "" if self.answers_to(conversation.only) else f"for {conversation.only} only"
+        return "" if self.answers_to(conversation.only) else f"the conversation has `only: {conversation.only}`"
 
     def log(self) -> str:
         """What it has written so far."""
@@ -84,7 +84,7 @@ class Process(Server):
     def drain(self) -> None:
         """Put it into drain mode, and wait until it is: a signal may be handled after what a client sends later."""
         self.process.send_signal(signal.SIGUSR1)
-        eventually(lambda: self.stats()["draining"] == "true", "the server drains")
+        eventually(lambda: self.stats()["draining"] == "true", "the server is in drain mode")
 
     def restart(self) -> None:
         """Kill it, and start it again with the same command line."""

@@ -350,8 +350,8 @@ def test_a_peer_whose_options_say_its_policy_appears_only_beside_that_policy(run
         ("a|b=/bin/sh", "the name 'a|b' must consist of letters, digits, dots, dashes and underscores"),
         ("=/bin/sh", "the name '' must consist of letters, digits, dots, dashes and underscores"),
         ("redis=/bin/sh", "the name 'redis' is taken"),
-        ("fork=/no/such/program", "/no/such/program is not a program that can be run"),
-        ("fork=/bin,-D", "/bin is not a program that can be run"),
+        ("fork=/no/such/program", "/no/such/program is not an executable file"),
+        ("fork=/bin,-D", "/bin is not an executable file"),
         ("fork=/bin/sh,-f,50", "-f and its milliseconds must be one word, such as -f50"),
     ],
 )
@@ -382,7 +382,7 @@ def test_another_checkout_is_measured_as_it_is_installed_there(tmp_path):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--peer", "fork=/no/such"], "/no/such is not a program that can be run"),
+        (["--peer", "fork=/no/such"], "/no/such is not an executable file"),
         (
             ["--beside", "/no/such"],
             "/no/such/.venv/bin/beanstalk-server does not exist: `make` in that checkout installs it",

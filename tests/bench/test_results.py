@@ -52,5 +52,5 @@ def test_results_are_read_back_as_they_were_written(tmp_path):
 
 def test_a_file_of_another_format_is_refused(tmp_path):
     (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(ValueError, match="not results of this bench"):
+    with pytest.raises(ValueError, match="not a results file of this benchmark"):
         Results.read(tmp_path / "x.json")

@@ -130,7 +130,7 @@ def test_an_answer_under_attack_may_take_20_ms_or_twice_what_beanstalkd_takes():
                 ("ours", "", 0): [cycle(1, 10) | {"most": 9.0}],
                 ("ours, policies of other tubes", "", 0): [cycle(1, 11)],
                 ("ours", "expire", 1_000): [{"most": 1.0}, {"most": 4.0}],
-                ("ours", "run out of time", 1_000): [{"most": 3.0}],
+                ("ours", "time out", 1_000): [{"most": 3.0}],
             },
             [1.1, 3.0],
         ),

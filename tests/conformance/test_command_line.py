@@ -62,7 +62,10 @@ def address_of(server):
 def test_a_server_is_tested_and_what_needs_another_one_is_not_run(conformance, server):
     status, printed, _ = conformance(address_of(server), "--only", "drain-mode")
     assert status == 2
-    assert "protocol       0       0       10\n\nnot run, protocol:\n   10  needs a signal to the server\n" in printed
+    assert (
+        "protocol       0       0       10\n\nnot run, protocol:\n   10  needs to send a signal to the server\n"
+        in printed
+    )
     status, printed, _ = conformance(address_of(server), "--only", "kick-job")
     assert status == 0
     assert re.search(r"\nprotocol       6       0        1\n", printed)

@@ -103,7 +103,7 @@ def test_the_rest_is_not_run_when_jobs_cannot_be_deleted(fault, received):
         found = against(server)
     assert statuses(found) == ["failed", "skipped"]
     assert found.outcomes[0].transcript[-2:] == [
-        "expected  no job and no tube but default is left when all jobs are deleted",
+        "expected  no job and no tube except default after deleting all jobs",
         f"received  {received}",
     ]
     assert "not run, protocol:\n    1  jobs were left that could not be deleted\n" in report.summary(found)

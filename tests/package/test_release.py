@@ -56,8 +56,8 @@ def test_each_distribution_must_have_the_version(clone):
 @pytest.mark.parametrize(
     ("version", "fault"),
     [
-        ("1.3.0", "CHANGELOG.md: the section 1.3.0 has 'unreleased' instead of a date such as 2027-01-04"),
-        ("1.1.0", "CHANGELOG.md: the section 1.1.0 has '2026-12-40' instead of a date such as 2027-01-04"),
+        ("1.3.0", "CHANGELOG.md: section 1.3.0 has 'unreleased' instead of a date such as 2027-01-04"),
+        ("1.1.0", "CHANGELOG.md: section 1.1.0 has '2026-12-40' instead of a date such as 2027-01-04"),
         ("1.2", "CHANGELOG.md has no section 1.2: begin one with '## 1.2, 2027-01-04'"),
     ],
 )

@@ -346,7 +346,10 @@ class History:
             assert matching, (found, possible, before[-1:])
             # A job that is due stays delayed in the history: setting the clock back across a boot undoes that.
             is_due = found is not GONE and matching[0].state != found.state
-            recovered[number] = matching[0] if is_due else found
+            kept = matching[0] if is_due else found
+            if kept is not GONE and kept.ready_since > now:  # the wall clock was set back; what follows notes now
+                kept = kept.replace(ready_since=now)
+            recovered[number] = kept
         for number in jobs:
             assert number in self.jobs, f"job {number} was never recorded"
         for position, numbers in self.clears:
@@ -468,4 +471,5 @@ def assert_bound(life):
     largest = max([segment.size for segment in log.segments] + [SEGMENT])
     files = len(log.segments) + len(log.room.spares)
     used = sum(len(node.data) for name, node in life.directory.nodes.items() if name not in ("stopped", "started"))
-    assert used <= 2 * log.room.live_size + 2 * largest + 256 * files, log.room.next_step(True)
+    not_worth_cleaning = largest >> 4
+    assert used <= 2 * log.room.live_size + 2 * largest + not_worth_cleaning + 256 * files, log.room.next_step(True)

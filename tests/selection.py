@@ -16,6 +16,8 @@ What is interpreted, and why:
     routing/test_client.py         two tests replace a method and a constant (MOVES) that are compiled
     wire/test_pending.py           replaces a function of a compiled module, called by compiled code
     server/test_link_end.py        subclasses Connection, which allows that nowhere: each command calls it
+    storage/test_binlog_commits.py  lets the event loop wait for a disk for longer than a busy machine takes
+    storage/test_binlog_stopped.py  replaces how many ids a start leaves out
     cluster/test_engine_binlog.py  replaces the pauses between attempts to reach the engine
     cluster/test_simulation.py     replaces clocks that are defaults of arguments, the Listeners, and `set`
 

@@ -15,6 +15,8 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import binlog as binlogs
 from harness.waiting import WITHIN, eventually_async
 
+pytestmark = pytest.mark.interpreted
+
 
 class SlowDirectory(MemoryDirectory):
     """A disk whose syncs can be made to last until the test ends them."""

@@ -318,6 +318,7 @@ def test_a_start_that_leaves_out_ids_says_so_in_the_log_before_anybody_is_served
     assert broker.next_id == 3 + 3 * UNKNOWN_IDS
 
 
+@pytest.mark.interpreted
 def test_a_segment_that_may_have_lost_more_jobs_leaves_out_more_ids(monkeypatch):
     monkeypatch.setattr(binlog, "UNKNOWN_IDS", 100)
     directory = MemoryDirectory()

@@ -13,6 +13,7 @@ from bisect import bisect_right
 import pytest
 from checking import check_broker
 from effort import BASE_SEED, examples, some_of
+from lives import Binlog
 from memory_disk import MemoryDirectory, Node, at_once
 from virtual import RecordingClient, put, reserve_job
 
@@ -22,7 +23,6 @@ from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, StorageError

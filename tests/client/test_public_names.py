@@ -94,6 +94,6 @@ def test_a_type_checker_knows_the_type_of_every_public_name(tmp_path):
     unknown = [
         f"{each['name']}: {'; '.join(what['message'] for what in each['diagnostics'])}"
         for each in found["symbols"]
-        if not each["isTypeKnown"] and each["isExported"]
+        if not each["isTypeKnown"] and each["isExported"] and ".django." not in each["name"]  # Django has no types
     ]
-    assert (found["completenessScore"], unknown) == (1, [])
+    assert (unknown, found["symbols"] != []) == ([], True)

@@ -98,14 +98,23 @@ class Contender:
         self._seen = now
         self.lease = lease
         self._ttl = min(lease.ttl, LONGEST_TTL * SECOND) or self._ttl  # a bit of it may have flipped
-        if lease.node == self.node or (is_first and self._is_at_this_address(lease)):
+        if lease.node == self.node or (is_first and self._is_at_this_address(lease) and not lease.is_damaged()):
             self.note_gone(lease.epoch, lease.node)  # it led from here, and does not any more
         self.highest = max(self.highest, lease.epoch)
+
+    def is_damaged(self) -> bool:
+        """Whether a bit of the lease has flipped in the engine: its address may be that of another node."""
+        return self.lease is not None and self.lease.is_damaged()
 
     def rival(self) -> Lease | None:
         """The lease, if its holder has been given the address that this node has, and leads."""
         lease = self.lease
-        if lease is None or not self._is_at_this_address(lease) or self._gone == (lease.epoch, lease.node):
+        if (
+            self.is_damaged()
+            or lease is None
+            or not self._is_at_this_address(lease)
+            or self._gone == (lease.epoch, lease.node)
+        ):
             return None
         return lease
 
@@ -131,7 +140,7 @@ class Contender:
         lease = self.lease
         if lease is None:
             return ""
-        if lease.epoch and not self.has_lost():  # else the last leader may be alive
+        if lease.epoch and not self.has_lost() and not lease.is_damaged():  # else the last leader may be alive
             if not lease.node:
                 is_successor = lease.successor in ("", self.node)
                 return GIVEN_BACK if is_successor or now - self._since >= self.ttl // DEFERENCES else ""
@@ -157,7 +166,7 @@ class Contender:
     def claim(self, secret: str) -> Lease:
         """The lease to take."""
         lineage = "" if self.lease is None else self.lease.next_lineage()
-        return Lease(self.highest + 1, 0, self.node, self.address, secret, ttl=self.ttl, lineage=lineage)
+        return Lease(self.highest + 1, 0, self.node, self.address, secret, ttl=self.ttl, lineage=lineage).sealed()
 
 
 class Tenure:

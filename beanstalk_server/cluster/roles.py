@@ -279,6 +279,7 @@ class Roles:
         lost_since = 0
         pause = FIRST_PAUSE
         rivalled = 0  # the last epoch whose leader has the address of this node
+        damaged = 0  # the last epoch whose lease is damaged
         if self._failures:  # others may be able to
             await self._sleep(min(self.ttl // OBSERVATIONS << self._failures - 1, self.ttl))
         while not self._stopping:
@@ -297,7 +298,13 @@ class Roles:
                         "own %(option)s",
                         event("rival", node=rival.node, address=rival.address, option=option("advertise")),
                     )
-                self.owner.follow(Lease() if rival is not None else lease)
+                if contender.is_damaged() and lease.epoch != damaged:
+                    damaged = lease.epoch
+                    self._log.error(
+                        "the lease of epoch %(epoch)d is damaged in the engine: waiting for the next leader",
+                        event("lease-damaged", epoch=lease.epoch),
+                    )
+                self.owner.follow(Lease() if rival is not None or contender.is_damaged() else lease)
                 if not lease.epoch and not self._is_told and self.contends and not self.shard:
                     self._is_told = True
                     self._log.info(

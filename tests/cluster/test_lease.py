@@ -5,7 +5,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_server.cluster.engine.interface import LINEAGE, Lease
+from beanstalk_server.cluster.engine.interface import LINEAGE, Lease, Position
 from beanstalk_server.cluster.lease import (
     ABSENCES,
     DEFERENCES,
@@ -50,7 +50,7 @@ def test_a_new_node_takes_an_engine_that_seems_never_used_after_a_ttl_as_it_may_
     assert watch(node, Lease(), TTL - SECOND) == ""
     node.observe(Lease(), TTL)
     assert node.reason(TTL) == NEVER_USED
-    assert node.claim("s") == Lease(1, 0, "b", "b:1", "s", ttl=TTL)
+    assert node.claim("s") == Lease(1, 0, "b", "b:1", "s", ttl=TTL).sealed()
 
 
 def test_a_lease_that_is_not_renewed_may_be_taken_after_the_whole_ttl():
@@ -75,6 +75,32 @@ def test_a_leader_with_a_shorter_ttl_has_that_of_whoever_waits():
     node = contender()
     assert watch(node, A._replace(ttl=TTL // 2), TTL - SECOND) == ""
     assert watch(node, A._replace(ttl=TTL // 2), TTL) == RUN_OUT
+
+
+SEALED = A._replace(ttl=TTL, lineage="0123456789abcdef").sealed()
+
+
+@pytest.mark.parametrize(
+    "flipped",
+    [
+        SEALED._replace(epoch=4),
+        SEALED._replace(address="b:1"),
+        SEALED._replace(ttl=TTL - 1),
+        SEALED._replace(lineage="0123456789abcdee"),
+        SEALED._replace(secret=SEALED.secret.replace("a", "c", 1)),
+        SEALED._replace(secret=SEALED.secret[:-1] + chr(ord(SEALED.secret[-1]) ^ 1)),
+    ],
+)
+def test_a_flipped_bit_of_a_lease_is_found_and_its_leader_not_taken_for_gone(flipped):
+    """Even if its address has become that of this node, which starts, or of a node that has exited."""
+    assert flipped.is_damaged()
+    for seen in (SEALED, SEALED._replace(renewals=9, position=Position(5, 7), successor="b", node="")):
+        assert not seen.is_damaged()
+    node = contender()
+    node.observe(flipped, 0)
+    node.note_gone(flipped.epoch, "a")
+    assert (node.reason(0), node.rival(), watch(node, flipped, TTL - SECOND)) == ("", None, "")
+    assert watch(node, flipped, TTL) == RUN_OUT
 
 
 def test_a_leader_has_no_longer_than_a_node_can_be_given():

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from hashlib import sha1
 from typing import Final, NamedTuple, Protocol, TypeVar
+from zlib import crc32
 
 from beanstalk_server.settings.engine_url import Host
 
@@ -54,6 +55,10 @@ LINEAGE: Final = 16
 """How many earlier leases a lease names: an engine that fails over loses the last of them at most."""
 
 
+SEAL: Final = "-"
+"""What is between the secret of a lease and its checksum."""
+
+
 class Lease(NamedTuple):
     """Who leads, as the engine has it."""
 
@@ -85,6 +90,18 @@ class Lease(NamedTuple):
     def next_lineage(self) -> str:
         """The lineage of a lease that is taken after this one."""
         return " ".join([self.stamp, *self.lineage.split()][:LINEAGE]) if self.secret else ""
+
+    def sealed(self) -> Lease:
+        """The same with a checksum at the end of its secret, of what stays while this lease lasts."""
+        return self._replace(secret=f"{self.secret}{SEAL}{self._checksum(self.secret)}")
+
+    def _checksum(self, secret: str) -> str:
+        return f"{crc32(repr((self.epoch, self.address, secret, self.ttl, self.lineage)).encode()):08x}"
+
+    def is_damaged(self) -> bool:
+        """Whether a bit of a sealed lease has flipped in the engine. Earlier versions did not seal theirs."""
+        secret, seal, checksum = self.secret.rpartition(SEAL)
+        return bool(seal) and checksum != self._checksum(secret)
 
     def _written(self) -> Lease:
         """What is written when it is taken, and stays."""

@@ -71,7 +71,7 @@ async def _try(visit: Visit, token: str) -> tuple[str, bool]:
     try:
         await client.connect()
     except UnknownCommandError:
-        return "This server has no users and accepts no tokens: start the console without --login.", True
+        return "This server has no users and accepts no tokens: use the console without login.", True
     except UnauthorizedError:
         return "The server does not accept this token.", True
     except (Error, OSError) as error:

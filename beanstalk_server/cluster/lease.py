@@ -97,7 +97,8 @@ class Contender:
             self._since = now
         self._seen = now
         self.lease = lease
-        self._ttl = min(lease.ttl, LONGEST_TTL * SECOND) or self._ttl  # a bit of it may have flipped
+        if not lease.is_damaged():
+            self._ttl = min(lease.ttl, LONGEST_TTL * SECOND) or self._ttl  # an unsealed one may be damaged, too
         if lease.node == self.node or (is_first and self._is_at_this_address(lease) and not lease.is_damaged()):
             self.note_gone(lease.epoch, lease.node)  # it led from here, and does not any more
         self.highest = max(self.highest, lease.epoch)

@@ -310,6 +310,13 @@ def test_a_commit_waits_for_as_many_replicas_as_are_asked_for(redis, name, open_
         assert engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False).replicas == found
 
 
+def test_a_lease_whose_secret_is_no_text_after_a_bit_has_flipped_can_be_taken(redis, name, open_engine):
+    open_engine(redis.url, name).take(Lease(), MINE)
+    redis.primary().ask("HSET", f"{{{name}:0}}:state", "secret", b"\xf3ecret")
+    other = open_engine(redis.url, name)
+    assert other.take(other.observe("b", "there:2"), OTHER) == OTHER
+
+
 def test_a_replica_is_not_taken_for_the_primary(redis, name, open_engine):
     engine = open_engine(f"redis://127.0.0.1:{redis.servers[1].port}", name)
     with pytest.raises(EngineError, match="this is a replica, not the primary"):

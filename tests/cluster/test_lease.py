@@ -86,6 +86,7 @@ SEALED = A._replace(ttl=TTL, lineage="0123456789abcdef").sealed()
         SEALED._replace(epoch=4),
         SEALED._replace(address="b:1"),
         SEALED._replace(ttl=TTL - 1),
+        SEALED._replace(ttl=1 << 62),
         SEALED._replace(lineage="0123456789abcdee"),
         SEALED._replace(secret=SEALED.secret.replace("a", "c", 1)),
         SEALED._replace(secret=SEALED.secret[:-1] + chr(ord(SEALED.secret[-1]) ^ 1)),

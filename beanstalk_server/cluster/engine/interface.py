@@ -85,7 +85,8 @@ class Lease(NamedTuple):
     @property
     def stamp(self) -> str:
         """What no other lease has, not even one of the same epoch: it may be shown, unlike the secret."""
-        return sha1(self.secret.encode()).hexdigest()[:16]  # what an engine has stays valid only if this stays
+        secret = self.secret.encode("utf-8", "surrogateescape")  # a bit of it may have flipped in the engine
+        return sha1(secret).hexdigest()[:16]  # what an engine has stays valid only if this stays
 
     def next_lineage(self) -> str:
         """The lineage of a lease that is taken after this one."""

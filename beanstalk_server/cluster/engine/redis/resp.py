@@ -182,14 +182,17 @@ class Replies:
         return data
 
 
-def text_of(reply: object) -> str:
+def text_of(reply: object, errors: str = "replace") -> str:
     """A reply as text; "" if it is nil.
+
+    Args:
+        errors: what becomes of bytes that are no text, see bytes.decode.
 
     Raises:
         TypeError: it is something else.
     """
     if reply is None or isinstance(reply, bytes):
-        return (reply or b"").decode("utf-8", "replace")
+        return (reply or b"").decode("utf-8", errors)
     raise TypeError(f"expected a string, got {reply!r:.60}")
 
 

@@ -43,6 +43,8 @@ IS_SUSPENDED: Final = "suspended"
 FIRST_PAUSE: Final = 20_000_000
 """Nanoseconds between the first two looks at a lease without a holder; then each pause is twice as long."""
 
+LONGEST_WAIT: Final = 10 * SECOND
+"""Nanoseconds after which a node that could not serve tries again."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -277,11 +279,13 @@ class Roles:
         self._successor = ""
         self.lost = None
         lost_since = 0
+        not_before = 0
+        if self._failures:  # others may be able to
+            wait = min(self.ttl // OBSERVATIONS << self._failures - 1, LONGEST_WAIT)
+            not_before = self._clock() + max(wait, self.ttl // OBSERVATIONS)
         pause = FIRST_PAUSE
         rivalled = 0  # the last epoch whose leader has the address of this node
         damaged = 0  # the last epoch whose lease is damaged
-        if self._failures:  # others may be able to
-            await self._sleep(min(self.ttl // OBSERVATIONS << self._failures - 1, self.ttl))
         while not self._stopping:
             self._awake.clear()
             lease = await self._ask(observe(self.shard, secrets.randbits(48) | 1))
@@ -319,7 +323,8 @@ class Roles:
                 elif self.lost is None or (self.lost.epoch, self.lost.node) != (lease.epoch, lease.node):
                     self.lost = lease
                     lost_since = now
-                if reason and (now - lost_since >= self.ttl // DEFERENCES or self.owner.is_successor(lease)):
+                is_next = now - lost_since >= self.ttl // DEFERENCES or self.owner.is_successor(lease)
+                if reason and now >= not_before and is_next:
                     tenure = await self._take(contender, reason)
                     if tenure is not None:
                         return tenure

@@ -13,6 +13,7 @@ connection, and needs no library: options are checked with it before a server st
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -103,7 +104,7 @@ def read_url(text: str) -> EngineURL:
         ValueError: it is not the URL of an engine. The message says what would be right, without the URL.
     """
     try:
-        parts = urlsplit(text)
+        parts = _split(text)
         form, tls = _FORMS[parts.scheme]
     except (ValueError, KeyError):
         raise ValueError(f"must be {WANTED}") from None
@@ -122,6 +123,13 @@ def read_url(text: str) -> EngineURL:
         raise ValueError("must not have a #: in a password, write %23")
     others = {name.replace("-", "_"): value for name, value in options.items()}
     return EngineURL(form, hosts, tls, unquote(user), unquote(password), service, database, **others)
+
+
+def _split(text: str) -> SplitResult:
+    """The parts of a URL. The hosts are not given to urlsplit: newer Pythons take brackets for those of one address."""
+    scheme, separator, rest = text.partition("://")
+    netloc = re.split("[/?#]", rest, maxsplit=1)[0]
+    return urlsplit(f"{scheme}{separator}{rest.removeprefix(netloc)}")._replace(netloc=netloc)
 
 
 def _postgresql(parts: SplitResult, places: str, user: str, password: str) -> EngineURL:
@@ -147,7 +155,7 @@ def _host(text: str, default: int) -> Host:
         name, port = text, ""
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1]
-    elif ":" in name:
+    elif re.search(r"[:\[\]]", name):
         raise ValueError("must have an IPv6 address in brackets: redis://[::1]:6379")
     if not name:
         raise ValueError("must have a host after the ://")

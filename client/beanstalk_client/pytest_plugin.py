@@ -94,13 +94,11 @@ def _start(stack: contextlib.ExitStack) -> Address:
 def _command() -> list[str]:
     if importlib.util.find_spec("beanstalk_server") is not None:
         return [sys.executable, "-m", "beanstalk_server"]
-    for name in ("beanstalk-server", "beanstalkd"):
-        found = shutil.which(name)
-        if found is not None:
-            if name == "beanstalkd":
-                text = f"the fixture beanstalk_server uses {found}: install beanstalk-server to test its extensions"
-                warnings.warn(text, pytest.PytestWarning, stacklevel=1)
-            return [found]
+    beanstalkd = shutil.which("beanstalkd")
+    if beanstalkd is not None:
+        text = f"the fixture beanstalk_server uses {beanstalkd}: install beanstalk-server to test its extensions"
+        warnings.warn(text, pytest.PytestWarning, stacklevel=1)
+        return [beanstalkd]
     pytest.fail(
         "no server for the fixture beanstalk_server: install beanstalk-server or beanstalkd, or give a running one "
         "with --beanstalk-address",

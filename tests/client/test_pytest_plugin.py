@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import sys
 import tomllib
 
 import pytest
@@ -91,29 +90,17 @@ def test_ids_begin_at_one(beanstalk_server, beanstalk, number):
     assert len([name for name in os.listdir() if name.startswith("server-")]) == 2
 
 
-HIDDEN = """
+@pytest.mark.skipif(shutil.which("beanstalkd") is None, reason="beanstalkd is not installed")
+def test_beanstalkd_is_started_where_our_server_is_not_installed(run):
+    hidden = """
 import importlib.util
 find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "beanstalk_server" else find_spec(name, *rest)
 """
-"""Begins a test for which beanstalk-server is not in its environment."""
-
-
-@pytest.mark.skipif(shutil.which("beanstalkd") is None, reason="beanstalkd is not installed")
-def test_beanstalkd_is_started_where_our_server_is_not_installed(run, monkeypatch):
     content = BLOCKING + "\ndef test_it_is_beanstalkd(beanstalk):\n    assert not beanstalk.knows('put-with')\n"
-    monkeypatch.setenv("PATH", os.path.dirname(shutil.which("beanstalkd")))
-    result = run(HIDDEN + content)
+    result = run(hidden + content)
     passed(result, 3)
     result.stdout.fnmatch_lines(["*install beanstalk-server to test its extensions"])
-
-
-def test_a_beanstalk_server_of_another_environment_is_started(run, monkeypatch, tmp_path):
-    program = tmp_path / "beanstalk-server"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m beanstalk_server "$@"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    passed(run(HIDDEN + "def test_it_is_ours(beanstalk):\n    assert beanstalk.knows('put-with')\n"), 1)
 
 
 def test_without_any_server_the_error_says_what_to_install(run, tmp_path):

@@ -472,6 +472,18 @@ def test_a_server_that_loses_its_jobs_between_two_passes_gets_a_new_plan_within_
     assert len(times.fired) == 1
 
 
+def test_a_plan_that_is_lost_and_cannot_be_planned_anew_is_told_of_once(times, queue, caplog):
+    one = scheduler(schedule(every(minutes=5)))
+    one.make_pass(queue)
+    times.queue().clear_tube("schedules")
+    waits = []
+    one._stopped.wait = lambda seconds: waits.append(seconds) or len(waits) == 9
+    one._wait(queue, 150)
+    assert (len(waits), len(caplog.messages)) == (1, 1)
+    one._wait(queue, 150)  # after a pass in which the server has refused the plan
+    assert (len(waits), len(caplog.messages)) == (9, 1)
+
+
 def test_a_scheduler_that_stands_still_in_a_pass_for_longer_than_keys_are_held_puts_nothing_anew(times):
     rules = schedule(every(minutes=5), missed="all")
     slow = Actor(times, lambda: scheduler(rules, hold=HOUR))

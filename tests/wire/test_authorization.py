@@ -37,7 +37,7 @@ def names(reply):
 
 def test_a_session_without_a_user_cannot_have_authentication(world):
     """It would be open to everybody until somebody authenticates."""
-    with pytest.raises(ValueError, match="needs user"):
+    with pytest.raises(ValueError, match="requires user"):
         world.connect(None, {}.get)
     assert world.broker.connections == 0
 

@@ -162,6 +162,7 @@ class Scheduler(Passes):
                 except NotFoundError:
                     message = f"the server has lost the plan of schedule {name}: planning it anew"
                     tell(log, logging.WARNING, "schedule-plan-lost", message, schedule=name)
+                    self._mine.clear()  # what cannot be planned anew is not looked for again
                     return
 
     def _tell_failed(self, described: str) -> None:

@@ -28,7 +28,7 @@ from beanstalk_server.cluster.engine.interface import (
     renew,
     take,
 )
-from beanstalk_server.cluster.engine.postgresql.connection import SQLError, Statement
+from beanstalk_server.cluster.engine.postgresql.connection import SQLError, Statement, _rows
 from beanstalk_server.cluster.engine.postgresql.servers import confirmations
 from harness.nodes import Node
 from harness.postgres import USER, Postgres
@@ -503,6 +503,19 @@ def test_a_long_name_has_a_schema_of_its_own(postgresql, open_engine):
 def test_a_file_that_is_not_there_is_read_as_nothing(engine, journal):
     assert engine.read("other", 0, 10) == b""
     assert engine.engine.perform([observe(5)]) == [Lease()]
+
+
+def test_a_text_that_a_flipped_bit_has_damaged_is_an_error_of_the_engine():
+    class Damaged:
+        """A row of a table without checksums, which a client cannot write."""
+
+        nfields = ntuples = 1
+
+        def get_value(self, *_):
+            return b"127.0.0.1\xba6112"
+
+    with pytest.raises(EngineError, match="not valid UTF-8"):
+        _rows(Damaged(), False)
 
 
 @pytest.mark.slow

@@ -250,7 +250,10 @@ class Connection:
 def _rows(result: pq.abc.PGresult, is_binary: bool) -> list[Row]:
     columns = range(result.nfields)
     rows = [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
-    return [tuple(row if is_binary else [(value or b"").decode() for value in row]) for row in rows]
+    try:
+        return [tuple(row if is_binary else [(value or b"").decode() for value in row]) for row in rows]
+    except UnicodeDecodeError:
+        raise EngineError("engine: a row is damaged: its text is not valid UTF-8") from None
 
 
 def _line(text: str) -> str:

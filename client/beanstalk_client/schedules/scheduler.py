@@ -155,15 +155,17 @@ class Scheduler(Passes):
         """Wait for the next pass, or until the server has lost its jobs, such as one without a binlog in a restart."""
         while seconds > 0 and not self._stopped.wait(min(seconds, LOOK_AFTER)):
             seconds -= LOOK_AFTER
-            for name in [*self._mine][:1]:
-                try:
-                    queue.use(self.group)
-                    queue.peek_keyed(PLAN_KEY + name)
-                except NotFoundError:
-                    message = f"the server has lost the plan of schedule {name}: planning it anew"
-                    tell(log, logging.WARNING, "schedule-plan-lost", message, schedule=name)
-                    self._mine.clear()  # what cannot be planned anew is not looked for again
-                    return
+            name = next(iter(self._mine), None)
+            if name is None:
+                continue
+            try:
+                queue.use(self.group)
+                queue.peek_keyed(PLAN_KEY + name)
+            except NotFoundError:
+                message = f"the server has lost the plan of schedule {name}: planning it anew"
+                tell(log, logging.WARNING, "schedule-plan-lost", message, schedule=name)
+                self._mine.clear()  # what cannot be planned anew is not looked for again
+                return
 
     def _tell_failed(self, described: str) -> None:
         message = f"planning of group {self.group} failed, retrying: {described}"

@@ -312,7 +312,7 @@ class Faults:
         return "lose answers"
 
     def rot(self):
-        """A bit flips; nobody notices before a node takes over."""
+        """A bit flips, which no node reads before one takes over."""
         flip = self.cluster.servers.bit_rot.strike(self.rng)
         if flip is not None:
             self.cluster.trace(f"flipped: {flip}")
